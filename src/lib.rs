@@ -1,0 +1,2 @@
+//! Flock.
+pub mod identity;

@@ -1,0 +1,2 @@
+//! Flock.
+fn main() {}
