@@ -1,0 +1,96 @@
+//! Control groups for the kubelets of real nodes, under both versions of the interface.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// Whether the machine has only the second version, in one hierarchy.
+pub(crate) fn is_unified() -> bool {
+    Path::new(ROOT).join("cgroup.controllers").is_file()
+}
+
+/// The hierarchies that pods use: one on a machine with version 2, else one for each controller.
+fn hierarchies() -> Vec<PathBuf> {
+    if is_unified() {
+        return vec![PathBuf::from(ROOT)];
+    }
+    let Ok(entries) = fs::read_dir(ROOT) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        // Controllers that are mounted together are links to one folder; the empty v2 one is not used.
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.file_name() != "unified")
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// The group of one lab, below the root of each hierarchy.
+fn lab_group(lab: &str) -> String {
+    format!("flock-lab-{lab}")
+}
+
+/// Makes the group that a node's kubelet takes as its root, and returns its name for the kubelet.
+pub(crate) fn make_node(lab: &str, node: &str) -> Result<String> {
+    let lab = lab_group(lab);
+    for hierarchy in hierarchies() {
+        let mut parent = hierarchy;
+        for name in [lab.as_str(), node] {
+            let group = parent.join(name);
+            if is_unified() {
+                delegate_controllers(&parent);
+            }
+            fs::create_dir_all(&group)
+                .with_context(|| format!("control group {} can't be made", group.display()))?;
+            inherit_cpuset(&parent, &group)?;
+            parent = group;
+        }
+    }
+    Ok(format!("/{lab}/{node}"))
+}
+
+/// In version 2 a group hands on only the controllers that it is told to.
+fn delegate_controllers(parent: &Path) {
+    let available = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
+    for controller in available.split_whitespace() {
+        // Not every one can be handed on, and the kubelet says which it misses.
+        let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+}
+
+/// In version 1 a new group of the cpuset controller is empty, and no process fits in.
+fn inherit_cpuset(parent: &Path, group: &Path) -> Result<()> {
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let (from, to) = (parent.join(file), group.join(file));
+        if is_unified() || !to.is_file() {
+            continue;
+        }
+        fs::read_to_string(&from)
+            .and_then(|value| fs::write(&to, value))
+            .with_context(|| format!("{} can't be copied from {}", to.display(), from.display()))?;
+    }
+    Ok(())
+}
+
+/// Removes the groups of a lab whose processes have ended.
+pub(crate) fn remove_lab(lab: &str) {
+    for hierarchy in hierarchies() {
+        remove_tree(&hierarchy.join(lab_group(lab)));
+    }
+}
+
+/// Control groups are removed folder by folder, from the leaves; their files go with them. A group that
+/// somebody else put a process into stays: it harms nobody, and the next lab of the name takes it over.
+fn remove_tree(group: &Path) {
+    let Ok(entries) = fs::read_dir(group) else { return };
+    for entry in entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+    {
+        remove_tree(&entry.path());
+    }
+    let _ = fs::remove_dir(group);
+}
