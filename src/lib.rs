@@ -1,2 +1,4 @@
 //! Flock.
 pub mod identity;
+pub mod place;
+pub mod tls;
