@@ -1,4 +1,11 @@
-//! Flock.
+//! Flock makes ordinary ReplicaSets and Deployments stateful: a mutating admission webhook and a small reconciler.
+//!
+//! How the parts hang together is in `ARCHITECTURE.md`.
+
+pub mod admission;
 pub mod identity;
+pub mod metrics;
 pub mod place;
+pub mod reconcile;
 pub mod tls;
+pub mod view;

@@ -14,6 +14,9 @@ impl Ordinal {
     /// negative is a valid pod-deletion-cost (an int32).
     pub const MAX: u32 = 9_999_999;
 
+    /// The first of all.
+    pub const ZERO: Self = Self(0);
+
     /// An ordinal, if it is not above [`Ordinal::MAX`].
     pub fn new(number: u32) -> Option<Self> {
         (number <= Self::MAX).then_some(Self(number))

@@ -157,6 +157,23 @@ impl Settings {
         Ok(settings)
     }
 
+    /// What holds without any annotation.
+    pub fn defaults() -> Self {
+        Self {
+            ordinals: OrdinalSet::default(),
+            volumes: Vec::new(),
+            storage: Storage::HostPath,
+            storage_class: None,
+            pin: Pin::Exclusive,
+            nodes: Vec::new(),
+            start: Start::Parallel,
+            on_node_loss: OnNodeLoss::Wait,
+            service: None,
+            volume_owner: None,
+            data_guard: false,
+        }
+    }
+
     /// The governing Service's name.
     pub fn service_of<'a>(&'a self, flock: &'a DnsLabel) -> &'a DnsLabel {
         self.service.as_ref().unwrap_or(flock)
@@ -295,6 +312,7 @@ mod tests {
     #[test]
     fn without_annotations_the_defaults_hold() {
         let read = settings(&[]).unwrap();
+        assert_eq!(read, Settings::defaults());
         assert_eq!(read.ordinals, OrdinalSet::default());
         assert_eq!(
             (read.storage, read.pin, read.start),

@@ -1,0 +1,363 @@
+//! The decision about one pod: a pure function of the request, the caches, the configuration and the clock
+//! (DESIGN 4). `choose` has the choice of the ordinal.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::identity::{DnsLabel, FlockKey, LabelError, Member, Ordinal, Pin, Settings, Start, Storage, keys};
+use crate::view::{Flock, View};
+
+use super::choose::{self, End};
+use super::patch::{Membership, Op, patch};
+use super::pod::{RawEmptyDir, RawHostPath, RawOwner, RawPod, RawSpec, RawVolume};
+use super::refusal::Refusal;
+use super::reservations::Reservations;
+
+/// What the administrator configured.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// The directory on every node that members' directories are beneath.
+    pub host_path_root: PathBuf,
+}
+
+/// Everything a decision rests on, besides the request.
+pub struct Context<'a> {
+    /// The caches.
+    pub view: &'a View,
+    /// The pod's flock: from the caches, or looked up live to confirm a refusal.
+    pub flock: &'a Flock,
+    /// What this replica gave away.
+    pub reservations: &'a Reservations,
+    /// The configuration.
+    pub policy: &'a Policy,
+    /// From which end this replica takes ordinals.
+    pub end: End,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What to answer.
+#[derive(Debug, PartialEq)]
+pub enum Verdict {
+    /// It is no member and starts as it is.
+    Untouched,
+    /// It is a member.
+    Member {
+        /// Its ordinal.
+        ordinal: Ordinal,
+        /// What changes.
+        ops: Vec<Op>,
+        /// Whether the ordinal was chosen just now, so that it must be reserved.
+        chosen: bool,
+    },
+    /// It may not start.
+    Refused(Refusal),
+    /// The caches do not know enough.
+    Look(Look),
+}
+
+/// What must be looked up before a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// The workload that owns the pod.
+    Owner {
+        /// `ReplicaSet` or `ReplicationController`.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+    /// Whether anyone has the name of this ordinal.
+    Name(Ordinal),
+    /// The pod's namespace.
+    Namespace,
+}
+
+/// Decides about the creation of a pod with the flock's label in `namespace`.
+pub fn decide(namespace: &str, pod: &RawPod<'_>, context: &Context<'_>) -> Verdict {
+    match try_decide(namespace, pod, context) {
+        Ok(verdict) => verdict,
+        Err(Stop::Refusal(refusal)) => Verdict::Refused(refusal),
+        Err(Stop::Look(look)) => Verdict::Look(look),
+    }
+}
+
+/// The flock that a pod's label names.
+pub fn flock_key(namespace: &str, pod: &RawPod<'_>) -> Result<Option<FlockKey>, Refusal> {
+    let Some(name) = pod.label(keys::NAME) else { return Ok(None) };
+    FlockKey::parse(namespace, name).map(Some).map_err(|LabelError(value)| Refusal::BadName { value })
+}
+
+pub(super) enum Stop {
+    Refusal(Refusal),
+    Look(Look),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refusal(refusal)
+    }
+}
+
+fn try_decide(namespace: &str, pod: &RawPod<'_>, context: &Context<'_>) -> Result<Verdict, Stop> {
+    // The kubelet runs a static pod whatever the API server says; its mirror can't be renamed or moved.
+    if pod.annotation(keys::MIRROR).is_some() {
+        return Ok(Verdict::Untouched);
+    }
+    let Some(key) = flock_key(namespace, pod)? else { return Ok(Verdict::Untouched) };
+    let settings = Settings::parse(|name| pod.annotation(name)).map_err(Refusal::from)?;
+    let empty = RawSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&empty);
+    check_spec(spec)?;
+    let kind = Kind::of(pod.controller(), &key)?;
+    let (ordinal, chosen) = ordinal(pod, &kind, &key, &settings, context)?;
+    let member = key
+        .member(ordinal)
+        .ok_or_else(|| Refusal::NameTooLong(key.flock.clone(), ordinal))?;
+    let membership = membership(pod, spec, &kind, member, &key, &settings, context)?;
+    Ok(Verdict::Member { ordinal, ops: patch(pod, &membership), chosen })
+}
+
+/// Who made the pod, as far as it matters.
+enum Kind<'a> {
+    Workload(&'a RawOwner<'a>),
+    StatefulSet,
+    Other,
+}
+
+impl<'a> Kind<'a> {
+    fn of(owner: Option<&'a RawOwner<'a>>, key: &FlockKey) -> Result<Self, Refusal> {
+        let Some(owner) = owner else { return Ok(Self::Other) };
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let wrong = |why| {
+            Err(Refusal::WrongKind { kind: owner.kind.to_string(), flock: key.flock.clone(), why })
+        };
+        match (group, &*owner.kind) {
+            ("apps", "ReplicaSet") | ("", "ReplicationController") => Ok(Self::Workload(owner)),
+            ("apps", "StatefulSet") if *owner.name == *key.flock.as_str() => Ok(Self::StatefulSet),
+            ("apps", "StatefulSet") => {
+                Err(Refusal::OtherStatefulSet { set: owner.name.to_string(), flock: key.flock.clone() })
+            }
+            ("apps", "DaemonSet") => wrong("it names a node for each pod by itself"),
+            ("batch", "Job" | "CronJob") => wrong("they end, and an ordinal is held by who goes on running"),
+            // Controllers that we do not know name their pods, or leave it to us, as users do.
+            _ => Ok(Self::Other),
+        }
+    }
+}
+
+fn check_spec(spec: &RawSpec<'_>) -> Result<(), Refusal> {
+    if !spec.node_name.is_empty() {
+        return Err(Refusal::NodeName(spec.node_name.to_string()));
+    }
+    if spec.host_network == Some(true) {
+        return Err(Refusal::HostNetwork);
+    }
+    Ok(())
+}
+
+fn ordinal(
+    pod: &RawPod<'_>,
+    kind: &Kind<'_>,
+    key: &FlockKey,
+    settings: &Settings,
+    context: &Context<'_>,
+) -> Result<(Ordinal, bool), Stop> {
+    let name = &*pod.metadata.name;
+    if !name.is_empty() {
+        // Named by its user, by a StatefulSet, or by us in the pass before: a name that is set stays.
+        let other = || Refusal::OtherName { name: name.to_owned(), flock: key.flock.clone() };
+        let ordinal = key.ordinal_of(name).ok_or_else(other)?;
+        if matches!(kind, Kind::Other) && !settings.ordinals.contains(ordinal) {
+            let set = settings.ordinals.clone();
+            return Err(Refusal::OutsideItsSet { name: name.to_owned(), ordinal, set }.into());
+        }
+        return Ok((ordinal, false));
+    }
+    let ordinal = match kind {
+        Kind::Workload(owner) => choose::for_workload(owner, key, context)?,
+        Kind::StatefulSet | Kind::Other => choose::for_bare_pod(key, &settings.ordinals, context)?,
+    };
+    Ok((ordinal, true))
+}
+
+fn membership(
+    pod: &RawPod<'_>,
+    spec: &RawSpec<'_>,
+    kind: &Kind<'_>,
+    member: Member<'_>,
+    key: &FlockKey,
+    settings: &Settings,
+    context: &Context<'_>,
+) -> Result<Membership, Stop> {
+    let name = member.pod_name();
+    let stateful_set = matches!(kind, Kind::StatefulSet);
+    let service = if stateful_set && !spec.subdomain.is_empty() {
+        spec.subdomain.to_string()
+    } else {
+        let service = settings.service_of(&key.flock);
+        if !service.is_service_name() {
+            return Err(Refusal::NoServiceName(key.flock.clone()).into());
+        }
+        service.to_string()
+    };
+    check_host(spec, &name, &service, stateful_set)?;
+    let ordinal = member.ordinal();
+    for label in [keys::ORDINAL, keys::POD_INDEX] {
+        if let Some(value) = pod.label(label).filter(|value| *value != ordinal.to_string()) {
+            return Err(Refusal::ForeignLabel { key: label, value: value.to_owned(), ordinal }.into());
+        }
+    }
+    let volumes = volumes(spec, member, settings, key, context)?;
+    Ok(Membership {
+        ordinal,
+        service: service.clone(),
+        sets_host: !stateful_set,
+        node_label: (settings.pin != Pin::None).then(|| member.node_label()),
+        gated: must_wait(ordinal, key, settings, context),
+        volumes,
+        env: vec![
+            ("FLOCK_NAME", key.flock.to_string()),
+            ("FLOCK_ORDINAL", ordinal.to_string()),
+            ("FLOCK_SERVICE", service.clone()),
+            ("FLOCK_SEED", format!("{}-{}.{service}", key.flock, lowest(settings, context).min(ordinal))),
+        ],
+        name,
+    })
+}
+
+fn check_host(spec: &RawSpec<'_>, name: &str, service: &str, stateful_set: bool) -> Result<(), Refusal> {
+    let fields = [
+        ("hostname", &*spec.hostname, name),
+        ("subdomain", &*spec.subdomain, service),
+        ("hostnameOverride", &*spec.hostname_override, ""),
+    ];
+    for (field, value, wanted) in fields {
+        let own = stateful_set && field == "subdomain";
+        if !value.is_empty() && value != wanted && !own {
+            let wanted = if wanted.is_empty() { format!("its hostname, {name}") } else { wanted.to_owned() };
+            return Err(Refusal::Host { field, value: value.to_owned(), wanted });
+        }
+    }
+    Ok(())
+}
+
+/// The lowest ordinal of the flock, which new members join by.
+fn lowest(settings: &Settings, context: &Context<'_>) -> Ordinal {
+    let of_workloads = context
+        .flock
+        .workloads()
+        .values()
+        .filter_map(|workload| workload.template.settings.as_ref().ok()?.ordinals.lowest());
+    // A set that was parsed has at least one ordinal.
+    of_workloads.chain(settings.ordinals.lowest()).min().unwrap_or(Ordinal::ZERO)
+}
+
+/// Whether the reconciler has something to do before this member may be scheduled. Where it has not, a restart
+/// needs no reconciler.
+fn must_wait(ordinal: Ordinal, key: &FlockKey, settings: &Settings, context: &Context<'_>) -> bool {
+    let place_known =
+        context.view.places(key).get(&ordinal).is_some_and(|nodes| nodes.len() == 1) || settings.pin == Pin::None;
+    let claim_made = settings.volumes.is_empty() || settings.pin != Pin::None;
+    !place_known || !claim_made || !is_its_turn(ordinal, settings, context)
+}
+
+fn is_its_turn(ordinal: Ordinal, settings: &Settings, context: &Context<'_>) -> bool {
+    settings.start == Start::Parallel
+        || context
+            .flock
+            .wanted()
+            .iter()
+            .take_while(|lower| *lower < ordinal)
+            .all(|lower| context.flock.holder(lower).is_some_and(|pod| pod.is_live() && pod.ready_since.is_some()))
+}
+
+/// The new entries of the volumes that become durable. One that already is what it should be stays untouched.
+fn volumes(
+    spec: &RawSpec<'_>,
+    member: Member<'_>,
+    settings: &Settings,
+    key: &FlockKey,
+    context: &Context<'_>,
+) -> Result<Vec<(usize, Value)>, Stop> {
+    let mut changes = Vec::new();
+    if settings.volumes.is_empty() {
+        return Ok(changes);
+    }
+    let windows = spec.os.as_ref().is_some_and(|os| &*os.name == "windows")
+        || spec
+            .node_selector
+            .as_ref()
+            .and_then(|map| map.get("kubernetes.io/os"))
+            .is_some_and(|os| &**os == "windows");
+    if windows && settings.storage != Storage::Claim {
+        return Err(Refusal::Windows(context.policy.host_path_root.display().to_string()).into());
+    }
+    for volume in &settings.volumes {
+        let found = spec.volumes.iter().flatten().enumerate().find(|(_, raw)| *raw.name == *volume.as_str());
+        let (index, raw) = found.ok_or_else(|| Refusal::NoVolume(volume.clone()))?;
+        let source = match settings.storage {
+            Storage::HostPath => {
+                let namespace = context.view.namespace(key.namespace.as_str()).ok_or(Stop::Look(Look::Namespace))?;
+                let path = member.host_path(&context.policy.host_path_root, &namespace.uid, volume);
+                Source::HostPath(path.display().to_string())
+            }
+            Storage::LocalVolume | Storage::Claim => Source::Claim(member.claim_name(volume)),
+        };
+        match source.compare(raw) {
+            Comparison::Same => {}
+            Comparison::Replaceable => changes.push((index, source.entry(volume))),
+            Comparison::Other(is) => return Err(Refusal::OtherVolume { volume: volume.clone(), is }.into()),
+        }
+    }
+    Ok(changes)
+}
+
+enum Source {
+    HostPath(String),
+    Claim(String),
+}
+
+enum Comparison {
+    Same,
+    Replaceable,
+    Other(String),
+}
+
+impl Source {
+    fn entry(&self, volume: &DnsLabel) -> Value {
+        match self {
+            Self::HostPath(path) => {
+                json!({ "name": volume.as_str(), "hostPath": { "path": path, "type": "DirectoryOrCreate" } })
+            }
+            Self::Claim(claim) => {
+                json!({ "name": volume.as_str(), "persistentVolumeClaim": { "claimName": claim } })
+            }
+        }
+    }
+
+    fn compare(&self, raw: &RawVolume<'_>) -> Comparison {
+        let Some((field, value)) = &raw.source else { return Comparison::Replaceable };
+        match (self, &**field) {
+            (_, "emptyDir") => match serde_json::from_str::<RawEmptyDir<'_>>(value.get()) {
+                Ok(dir) if dir.medium.is_empty() => Comparison::Replaceable,
+                Ok(dir) => Comparison::Other(format!("an emptyDir of medium {}", &*dir.medium)),
+                Err(_) => Comparison::Other("an emptyDir that cannot be read".into()),
+            },
+            (Self::HostPath(path), "hostPath")
+                if serde_json::from_str::<RawHostPath<'_>>(value.get()).is_ok_and(|raw| *raw.path == **path) =>
+            {
+                Comparison::Same
+            }
+            (Self::Claim(claim), "persistentVolumeClaim")
+                if serde_json::from_str::<Value>(value.get()).is_ok_and(|raw| raw["claimName"] == **claim) =>
+            {
+                Comparison::Same
+            }
+            (_, other) => Comparison::Other(format!("of kind {other}")),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The shell around the decision: reads the body, looks things up where it must, answers, counts and logs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::sync::watch;
+use tracing::{debug, error, info, warn};
+
+use crate::identity::{FlockKey, keys};
+use crate::metrics::AdmissionMetrics;
+use crate::view::{Flock, SharedView};
+
+use super::choose::End;
+use super::decide::{Context, Look, Policy, Verdict, decide, flock_key};
+use super::lookup::Lookup;
+use super::pod::RawPod;
+use super::refusal::Refusal;
+use super::reservations::Reservations;
+use super::review::{Answer, Request, ReviewError, parse, render};
+
+/// How long a pod may wait for its own workload or namespace to come by the watch, which is on its way: the
+/// controller that made the pod has just seen it by the same kind of watch. After that, one GET.
+const WATCH_LAG: Duration = Duration::from_millis(200);
+/// How many live looks one request may need: its owner, its namespace, then names, one at a time.
+const ROUNDS: usize = 8;
+
+/// Why there is no verdict. The answer is HTTP 500, so that the failurePolicy decides.
+#[derive(Debug, Error)]
+pub enum AdmissionError {
+    /// The watch caches are not complete yet.
+    #[error("Flock has not listed {0} yet, so it cannot decide; it will in a moment, try again")]
+    NotSynced(String),
+    /// The API server did not answer a live look.
+    #[error("Flock could not look up {what}: {source}")]
+    Lookup {
+        /// What was looked up.
+        what: String,
+        /// Why not.
+        source: kube::Error,
+    },
+    /// The namespace is unknown.
+    #[error("Flock does not know namespace {0} yet, so it cannot tell a member's directory; try again")]
+    NoNamespace(String),
+    /// Looking did not lead to a verdict.
+    #[error("Flock could not find a free ordinal for a pod of {0} within {ROUNDS} looks; try again")]
+    Undecided(FlockKey),
+}
+
+/// The mutating webhook's state.
+pub struct Admission {
+    view: SharedView,
+    reservations: Arc<Mutex<Reservations>>,
+    lookup: Lookup,
+    policy: Policy,
+    leader: watch::Receiver<bool>,
+    metrics: AdmissionMetrics,
+}
+
+/// What was decided, and everything that is said about it.
+struct Decision {
+    answer: Answer,
+    warnings: Vec<String>,
+    verdict: &'static str,
+}
+
+impl Admission {
+    /// Decides from `view` and `reservations`, which the pods' watch settles.
+    pub fn new(
+        view: SharedView,
+        reservations: Arc<Mutex<Reservations>>,
+        lookup: Lookup,
+        policy: Policy,
+        leader: watch::Receiver<bool>,
+        metrics: AdmissionMetrics,
+    ) -> Self {
+        Self { view, reservations, lookup, policy, leader, metrics }
+    }
+
+    /// How many live requests the webhook has made so far.
+    pub fn live_requests(&self) -> u64 {
+        self.lookup.requests()
+    }
+
+    async fn decide(&self, request: &Request<'_>) -> Result<Decision, AdmissionError> {
+        let untouched = || Decision { answer: Answer::Allowed(Vec::new()), warnings: Vec::new(), verdict: "untouched" };
+        let pod_creation = &*request.operation == "CREATE"
+            && &*request.resource.resource == "pods"
+            && request.resource.group.is_empty()
+            && request.sub_resource.is_empty();
+        let Some(object) = request.object.filter(|_| pod_creation) else { return Ok(untouched()) };
+        let pod: RawPod<'_> = match serde_json::from_str(object.get()) {
+            Ok(pod) => pod,
+            Err(error) => {
+                let message = format!("the pod cannot be read: {error}");
+                let answer = Answer::Refused { code: 400, reason: "BadRequest", message };
+                return Ok(Decision { answer, warnings: Vec::new(), verdict: "unreadable" });
+            }
+        };
+        let key = match flock_key(&request.namespace, &pod) {
+            Ok(Some(key)) => key,
+            Ok(None) => return Ok(untouched()),
+            Err(refusal) => return Ok(refused(&refusal)),
+        };
+        let unsynced = self.view.unsynced();
+        if !unsynced.is_empty() {
+            let names: Vec<_> = unsynced.iter().map(|source| source.name()).collect();
+            return Err(AdmissionError::NotSynced(names.join(", ")));
+        }
+        self.decide_member(request, &pod, &key).await
+    }
+
+    async fn decide_member(
+        &self,
+        request: &Request<'_>,
+        pod: &RawPod<'_>,
+        key: &FlockKey,
+    ) -> Result<Decision, AdmissionError> {
+        let mut live: Option<Flock> = None;
+        let mut warnings = Vec::new();
+        for _ in 0..ROUNDS {
+            match self.verdict(request, pod, key, live.as_ref()) {
+                Verdict::Untouched => {
+                    return Ok(Decision { answer: Answer::Allowed(Vec::new()), warnings, verdict: "untouched" });
+                }
+                Verdict::Member { ops, .. } => {
+                    return Ok(Decision { answer: Answer::Allowed(ops), warnings, verdict: "member" });
+                }
+                Verdict::Refused(refusal) if refusal.rests_on_caches() && live.is_none() => {
+                    live = Some(self.look_at_flock(key, pod).await?);
+                }
+                Verdict::Refused(refusal) => return Ok(Decision { warnings, ..refused(&refusal) }),
+                Verdict::Look(Look::Owner { kind, name, uid }) => {
+                    let known = |view: &crate::view::View| view.flock(key).workloads().contains_key(&uid);
+                    if live.is_none() && self.view.wait_for(WATCH_LAG, known).await {
+                        continue;
+                    }
+                    let found = self.lookup.owner(key, &kind, &name, &uid).await;
+                    let what = format!("{kind} {name}");
+                    let found = found.map_err(|source| AdmissionError::Lookup { what, source })?;
+                    let Some(workload) = found else {
+                        let namespace = key.namespace.clone();
+                        return Ok(refused(&Refusal::NoOwner { kind, name, uid, namespace }));
+                    };
+                    if !workload.labelled {
+                        warnings.push(format!(
+                            "{kind} {name} itself lacks the label {}: {}; each of its pods costs a live look",
+                            keys::NAME, key.flock
+                        ));
+                    }
+                    let mut flock = live.take().unwrap_or_else(|| self.view.read().flock(key).clone());
+                    flock.extend([], [workload]);
+                    live = Some(flock);
+                }
+                Verdict::Look(Look::Name(ordinal)) => {
+                    let taken = self.lookup.is_taken(key, ordinal).await.map_err(|source| {
+                        AdmissionError::Lookup { what: format!("pod {}-{ordinal}", key.flock), source }
+                    })?;
+                    self.reservations.lock().looked(key, ordinal, taken, Timestamp::now());
+                }
+                Verdict::Look(Look::Namespace) => {
+                    let namespace = key.namespace.as_str();
+                    if !self.view.wait_for(WATCH_LAG, |view| view.namespace(namespace).is_some()).await {
+                        return Err(AdmissionError::NoNamespace(namespace.to_owned()));
+                    }
+                }
+            }
+        }
+        Err(AdmissionError::Undecided(key.clone()))
+    }
+
+    /// Decides, and reserves what was chosen under the same lock: two requests never get one ordinal.
+    fn verdict(&self, request: &Request<'_>, pod: &RawPod<'_>, key: &FlockKey, live: Option<&Flock>) -> Verdict {
+        let view = self.view.read();
+        let mut reservations = self.reservations.lock();
+        let now = Timestamp::now();
+        let end = if *self.leader.borrow() { End::Low } else { End::High };
+        let context = Context {
+            view: &view,
+            flock: live.unwrap_or_else(|| view.flock(key)),
+            reservations: &reservations,
+            policy: &self.policy,
+            end,
+            now,
+        };
+        let verdict = decide(&request.namespace, pod, &context);
+        let for_real = request.dry_run != Some(true);
+        if let Verdict::Member { ordinal, chosen: true, .. } = verdict {
+            if for_real {
+                let owner = pod.controller().map_or("", |owner| &owner.uid);
+                reservations.reserve(key, ordinal, owner, &request.uid, now);
+                self.metrics.reservations(reservations.len());
+            }
+        }
+        verdict
+    }
+
+    async fn look_at_flock(&self, key: &FlockKey, pod: &RawPod<'_>) -> Result<Flock, AdmissionError> {
+        let mut flock = self
+            .lookup
+            .flock(key)
+            .await
+            .map_err(|source| AdmissionError::Lookup { what: format!("flock {key}"), source })?;
+        // A workload without the label is not in a list by label; what was found of it before stays true.
+        let owner = pod.controller().map(|owner| owner.uid.to_string());
+        let known = owner.and_then(|uid| self.view.read().flock(key).workloads().get(&uid).cloned());
+        if let Some(workload) = known.filter(|workload| !workload.labelled) {
+            flock.extend([], [workload]);
+        }
+        Ok(flock)
+    }
+}
+
+fn refused(refusal: &Refusal) -> Decision {
+    let (code, reason) = refusal.status();
+    let answer = Answer::Refused { code, reason, message: refusal.to_string() };
+    Decision { answer, warnings: Vec::new(), verdict: refusal.reason() }
+}
+
+/// The webhook's routes.
+pub fn routes(admission: Arc<Admission>) -> Router {
+    Router::new().route("/mutate", post(mutate)).with_state(admission)
+}
+
+async fn mutate(State(admission): State<Arc<Admission>>, body: Bytes) -> Response {
+    let started = std::time::Instant::now();
+    let request = match parse(&body) {
+        Ok(request) => request,
+        Err(problem) => {
+            admission.metrics.answered("unreadable", started.elapsed());
+            return unreadable(&problem);
+        }
+    };
+    match admission.decide(&request).await {
+        Ok(decision) => {
+            admission.metrics.answered(decision.verdict, started.elapsed());
+            log(&request, &decision);
+            let body = render(&request.uid, &decision.answer, &decision.warnings);
+            ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+        }
+        Err(problem) => {
+            admission.metrics.answered("error", started.elapsed());
+            error!(uid = &*request.uid, namespace = &*request.namespace, error = format!("{problem:#}"), "undecided");
+            (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response()
+        }
+    }
+}
+
+fn unreadable(problem: &ReviewError) -> Response {
+    warn!(error = %problem, "unreadable review");
+    (StatusCode::BAD_REQUEST, problem.to_string()).into_response()
+}
+
+fn log(request: &Request<'_>, decision: &Decision) {
+    let (uid, namespace, verdict) = (&*request.uid, &*request.namespace, decision.verdict);
+    let dry_run = request.dry_run == Some(true);
+    match &decision.answer {
+        Answer::Allowed(ops) if ops.is_empty() => debug!(uid, namespace, verdict, dry_run, "allowed"),
+        Answer::Allowed(ops) => {
+            let name = ops.iter().find(|op| op.path() == "/metadata/name").and_then(|op| op.text());
+            info!(uid, namespace, verdict, dry_run, name, operations = ops.len(), "allowed");
+        }
+        Answer::Refused { code, message, .. } => info!(uid, namespace, verdict, dry_run, code, message, "refused"),
+    }
+}

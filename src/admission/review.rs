@@ -1,0 +1,172 @@
+//! The AdmissionReview: what is read of a request, and the response as bytes.
+//! Source of the format: `k8s.io/api/admission/v1/types.go`; of what the API server accepts back:
+//! `k8s.io/apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use super::patch::Op;
+use super::pod::Text;
+
+/// Why a body is no review. The answer is HTTP 400: no uid is known to answer to.
+#[derive(Debug, Error)]
+pub enum ReviewError {
+    /// Not JSON, or a field of the wrong type.
+    #[error("the body is not an AdmissionReview of admission.k8s.io/v1: {0}")]
+    NotAReview(#[from] serde_json::Error),
+    /// A version that nobody registered this webhook for.
+    #[error("the body is a {kind} of {version}; this webhook reads AdmissionReview of admission.k8s.io/v1")]
+    OtherKind {
+        /// Its kind.
+        kind: String,
+        /// Its apiVersion.
+        version: String,
+    },
+    /// No request in it.
+    #[error("the AdmissionReview has no request with a uid")]
+    NoRequest,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawReview<'a> {
+    #[serde(borrow, default)]
+    api_version: Text<'a>,
+    #[serde(borrow, default)]
+    kind: Text<'a>,
+    #[serde(borrow, default)]
+    request: Option<Request<'a>>,
+}
+
+/// The request of a review.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request<'a> {
+    /// What the response must repeat.
+    #[serde(borrow, default)]
+    pub uid: Text<'a>,
+    /// The resource, as this webhook was registered for it.
+    #[serde(borrow, default)]
+    pub resource: Resource<'a>,
+    /// The kind, as this webhook was registered for it.
+    #[serde(borrow, default)]
+    pub kind: Kind<'a>,
+    /// `status`, `ephemeralcontainers` and the like; empty for the object itself.
+    #[serde(borrow, default)]
+    pub sub_resource: Text<'a>,
+    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
+    #[serde(borrow, default)]
+    pub operation: Text<'a>,
+    /// The one source of the namespace: the object's own field may be empty or lie.
+    #[serde(borrow, default)]
+    pub namespace: Text<'a>,
+    /// The object's name, if it is known.
+    #[serde(borrow, default)]
+    pub name: Text<'a>,
+    /// Whether nothing will be stored.
+    #[serde(default)]
+    pub dry_run: Option<bool>,
+    /// The object, unread.
+    #[serde(borrow, default)]
+    pub object: Option<&'a RawValue>,
+}
+
+/// A group-version-resource.
+#[derive(Debug, Default, Deserialize)]
+pub struct Resource<'a> {
+    /// The group, empty for the core.
+    #[serde(borrow, default)]
+    pub group: Text<'a>,
+    /// The plural name.
+    #[serde(borrow, default)]
+    pub resource: Text<'a>,
+}
+
+/// A group-version-kind.
+#[derive(Debug, Default, Deserialize)]
+pub struct Kind<'a> {
+    /// The kind.
+    #[serde(borrow, default)]
+    pub kind: Text<'a>,
+}
+
+/// Reads a body.
+pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
+    let review: RawReview<'_> = serde_json::from_slice(body)?;
+    if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
+        return Err(ReviewError::OtherKind {
+            kind: review.kind.to_string(),
+            version: review.api_version.to_string(),
+        });
+    }
+    review.request.filter(|request| !request.uid.is_empty()).ok_or(ReviewError::NoRequest)
+}
+
+/// What is answered.
+#[derive(Debug, PartialEq)]
+pub enum Answer {
+    /// Allowed, with these operations (none: as it is).
+    Allowed(Vec<Op>),
+    /// Refused: HTTP status code and sentence for the user.
+    Refused {
+        /// The status code that the client of the API server sees.
+        code: u16,
+        /// The status reason, such as `Conflict`.
+        reason: &'static str,
+        /// The sentence.
+        message: String,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    warnings: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Status<'a> {
+    code: u16,
+    reason: &'a str,
+    message: &'a str,
+}
+
+/// Writes the response to a request. Warnings beyond what the API server passes on (256 characters each,
+/// `k8s.io/api/admission/v1`) are cut.
+pub fn render(uid: &str, answer: &Answer, warnings: &[String]) -> Vec<u8> {
+    let mut response =
+        Response { uid, allowed: true, status: None, patch: None, patch_type: None, warnings };
+    match answer {
+        Answer::Allowed(ops) if ops.is_empty() => {}
+        Answer::Allowed(ops) => {
+            // Serialising strings and maps with string keys cannot fail.
+            response.patch = serde_json::to_vec(ops).ok().map(|json| STANDARD.encode(json));
+            response.patch_type = Some("JSONPatch");
+        }
+        Answer::Refused { code, reason, message } => {
+            response.allowed = false;
+            response.status = Some(Status { code: *code, reason, message });
+        }
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Review<'a> {
+        api_version: &'static str,
+        kind: &'static str,
+        response: Response<'a>,
+    }
+    let review = Review { api_version: "admission.k8s.io/v1", kind: "AdmissionReview", response };
+    serde_json::to_vec(&review).unwrap_or_default()
+}

@@ -1,0 +1,322 @@
+//! Brings changes of the view to the plan, and the plan to `apply`, while this replica leads.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::ReplicationController;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{Api, Client};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::identity::FlockKey;
+use crate::metrics::ReconcileMetrics;
+use crate::view::{SharedView, WorkloadFacts};
+
+use super::apply::{Apply, ApplyError};
+use super::events::Events;
+use super::plan::{Memory, Note, Observed, Plan, PlanConfig, Subject, plan};
+
+/// The longest pause after failed writes for one flock; the first is 100 ms, and it doubles.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How soon an eviction that a budget forbade is tried again.
+const BLOCKED: Duration = Duration::from_secs(5);
+/// How long what was looked up of a Deployment or of a workload without the label is good.
+const LOOKED_UP: Duration = Duration::from_secs(5);
+
+/// The reconciler of one process.
+pub struct Controller {
+    client: Client,
+    view: SharedView,
+    apply: Apply,
+    events: Events,
+    metrics: ReconcileMetrics,
+    config: PlanConfig,
+    memories: HashMap<FlockKey, Memory>,
+    failures: HashMap<FlockKey, u32>,
+    /// When each flock is due again.
+    due: BTreeMap<FlockKey, Instant>,
+    deployments: HashMap<String, (u32, Instant)>,
+    unlabelled: HashMap<String, Instant>,
+}
+
+impl Controller {
+    /// A reconciler that writes through `client` as `identity`.
+    pub fn new(
+        client: Client,
+        view: SharedView,
+        identity: &str,
+        config: PlanConfig,
+        metrics: ReconcileMetrics,
+    ) -> Self {
+        Self {
+            apply: Apply::new(client.clone(), view.clone()),
+            events: Events::new(client.clone(), identity),
+            client,
+            view,
+            metrics,
+            config,
+            memories: HashMap::new(),
+            failures: HashMap::new(),
+            due: BTreeMap::new(),
+            deployments: HashMap::new(),
+            unlabelled: HashMap::new(),
+        }
+    }
+
+    /// Reconciles while `leads` says so, until its sender is gone.
+    pub async fn run(mut self, mut leads: watch::Receiver<bool>) {
+        self.view.wait_until_synced().await;
+        self.metrics.synced(true);
+        while leads.wait_for(|leads| *leads).await.is_ok() {
+            self.metrics.leads(true);
+            info!("leading: reconciling");
+            self.lead(&mut leads).await;
+            self.metrics.leads(false);
+            info!("not leading any more");
+            // Whoever led in between knows better.
+            self.memories.clear();
+            self.failures.clear();
+            self.due.clear();
+        }
+    }
+
+    async fn lead(&mut self, leads: &mut watch::Receiver<bool>) {
+        let (sender, mut concerned) = mpsc::unbounded_channel();
+        self.view.listen(sender);
+        loop {
+            let next = self.due.values().min().copied();
+            let timer = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = leads.wait_for(|leads| !*leads) => return,
+                key = concerned.recv() => {
+                    let Some(key) = key else { return };
+                    self.due.insert(key, Instant::now());
+                    // What came in the meantime is one look, not many.
+                    while let Ok(key) = concerned.try_recv() {
+                        self.due.insert(key, Instant::now());
+                    }
+                }
+                () = timer => {}
+            }
+            let now = Instant::now();
+            let due: Vec<_> =
+                self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+            for key in due {
+                if !*leads.borrow() {
+                    return;
+                }
+                self.due.remove(&key);
+                self.reconcile(&key, leads).await;
+            }
+        }
+    }
+
+    async fn reconcile(&mut self, key: &FlockKey, leads: &watch::Receiver<bool>) {
+        self.metrics.ran();
+        if let Err(error) = self.look_up(key).await {
+            warn!(flock = %key, %error, "lookup failed");
+            self.fail(key);
+            return;
+        }
+        let plan = self.plan(key);
+        if !plan.actions.is_empty() {
+            debug!(flock = %key, actions = ?plan.actions, "planned");
+        }
+        let mut blocked = Vec::new();
+        let mut failed = false;
+        for action in &plan.actions {
+            // A leader that was paused may have lost its lease: this is looked at before each write.
+            if !*leads.borrow() {
+                return;
+            }
+            match self.apply.run(key, action).await {
+                Ok(()) => {
+                    self.metrics.acted(action.name());
+                    info!(flock = %key, ?action, "done");
+                }
+                Err(ApplyError::Blocked { pod, message }) => {
+                    blocked.push((pod, message));
+                }
+                Err(ApplyError::Outdated(what)) => {
+                    debug!(flock = %key, what, ?action, "outdated, planning anew");
+                    failed = true;
+                    break;
+                }
+                Err(error) => {
+                    warn!(flock = %key, error = %error, "action failed");
+                    self.metrics.failed();
+                    failed = true;
+                    break;
+                }
+            }
+        }
+        let mut notes = plan.notes;
+        for (pod, message) in &blocked {
+            if let Some(note) = self.blocked(key, pod, message) {
+                notes.push(note);
+            }
+        }
+        self.events.tell(key, &notes).await;
+        self.finish(key, plan.memory, plan.again, failed, !blocked.is_empty());
+    }
+
+    fn finish(&mut self, key: &FlockKey, memory: Memory, again: Option<Timestamp>, failed: bool, blocked: bool) {
+        if memory == Memory::default() {
+            self.memories.remove(key);
+        } else {
+            self.memories.insert(key.clone(), memory);
+        }
+        if failed {
+            self.fail(key);
+            return;
+        }
+        self.failures.remove(key);
+        if blocked {
+            self.look_again(key, BLOCKED);
+        }
+        if let Some(at) = again {
+            let wait = at.duration_since(Timestamp::now());
+            self.look_again(key, Duration::try_from(wait).unwrap_or(Duration::ZERO) + Duration::from_millis(1));
+        }
+    }
+
+    fn plan(&self, key: &FlockKey) -> Plan {
+        let view = self.view.read();
+        let memory = self.memories.get(key).cloned().unwrap_or_default();
+        let budgets = self.deployments.iter().map(|(uid, (budget, _))| (uid.clone(), *budget)).collect();
+        plan(&Observed {
+            key,
+            view: &view,
+            budgets: &budgets,
+            memory: &memory,
+            config: &self.config,
+            now: Timestamp::now(),
+        })
+    }
+
+    fn look_again(&mut self, key: &FlockKey, after: Duration) {
+        let at = Instant::now() + after;
+        let due = self.due.entry(key.clone()).or_insert(at);
+        *due = at.min(*due);
+    }
+
+    fn fail(&mut self, key: &FlockKey) {
+        let failures = self.failures.entry(key.clone()).or_default();
+        let pause = Duration::from_millis(100) * 2_u32.pow((*failures).min(9));
+        *failures += 1;
+        self.look_again(key, pause.min(LONGEST_PAUSE));
+    }
+
+    fn blocked(&self, key: &FlockKey, pod: &str, message: &str) -> Option<Note> {
+        let view = self.view.read();
+        let pod = view.flock(key).pods().get(pod)?;
+        let workload = view.flock(key).workloads().get(&pod.owner.as_ref()?.uid)?;
+        let newest = view.flock(key).newest(workload);
+        Some(Note {
+            subject: Subject::Workload(newest.kind, newest.name.clone(), newest.uid.clone()),
+            reason: "EvictionBlocked",
+            warning: true,
+            message: format!(
+                "{} waits for the ordinal of {}, which a PodDisruptionBudget keeps from being evicted ({message}); \
+                 allow a disruption or delete the pod",
+                newest.name, pod.name
+            ),
+        })
+    }
+
+    /// What the watches don't bring: the budgets of Deployments in a rollout, and workloads without the label.
+    async fn look_up(&mut self, key: &FlockKey) -> Result<(), kube::Error> {
+        let (deployments, owners) = {
+            let view = self.view.read();
+            let flock = view.flock(key);
+            let deployments: Vec<_> = flock
+                .workloads()
+                .values()
+                .filter(|workload| {
+                    let newest = flock.newest(workload);
+                    newest.uid == workload.uid && flock.missing(newest) > 0
+                })
+                .filter_map(|workload| Some((workload.deployment.clone()?, workload.desired)))
+                .collect();
+            let owners: Vec<_> = flock
+                .pods()
+                .values()
+                .filter_map(|pod| pod.owner.clone())
+                .filter(|owner| matches!(owner.kind.as_str(), "ReplicaSet" | "ReplicationController"))
+                .filter(|owner| flock.workloads().get(&owner.uid).is_none_or(|known| !known.labelled))
+                .map(|owner| (owner.uid.clone(), owner))
+                .collect::<BTreeMap<_, _>>()
+                .into_values()
+                .collect();
+            (deployments, owners)
+        };
+        let fresh = |at: &Instant| at.elapsed() < LOOKED_UP;
+        self.deployments.retain(|_, (_, at)| at.elapsed() < LOOKED_UP * 12);
+        self.unlabelled.retain(|_, at| at.elapsed() < LOOKED_UP * 12);
+        for (owner, desired) in deployments {
+            if self.deployments.get(&owner.uid).is_some_and(|(_, at)| fresh(at)) {
+                continue;
+            }
+            let api = Api::<Deployment>::namespaced(self.client.clone(), key.namespace.as_str());
+            if let Some(deployment) = api.get_opt(&owner.name).await? {
+                self.deployments.insert(owner.uid, (budget(&deployment, desired), Instant::now()));
+            }
+        }
+        for owner in owners {
+            if self.unlabelled.get(&owner.uid).is_some_and(fresh) {
+                continue;
+            }
+            self.unlabelled.insert(owner.uid.clone(), Instant::now());
+            let read = self.fetch(key, &owner.kind, &owner.name).await?;
+            let found = read.filter(|(k, workload)| k == key && workload.uid == owner.uid);
+            self.view.update(|view| match found {
+                Some((key, workload)) => view.apply_workload(key, workload),
+                None => view.delete_workload(key, &owner.uid),
+            });
+            self.look_again(key, LOOKED_UP);
+        }
+        Ok(())
+    }
+
+    async fn fetch(
+        &self,
+        key: &FlockKey,
+        kind: &str,
+        name: &str,
+    ) -> Result<Option<(FlockKey, WorkloadFacts)>, kube::Error> {
+        let (client, namespace) = (self.client.clone(), key.namespace.as_str());
+        Ok(if kind == "ReplicaSet" {
+            let set = Api::<ReplicaSet>::namespaced(client, namespace).get_opt(name).await?;
+            set.as_ref().and_then(WorkloadFacts::read_replica_set)
+        } else {
+            let controller = Api::<ReplicationController>::namespaced(client, namespace).get_opt(name).await?;
+            controller.as_ref().and_then(WorkloadFacts::read_replication_controller)
+        })
+    }
+}
+
+/// `maxUnavailable` in pods, rounded down as the Deployment controller does
+/// (`ResolveFenceposts` in `k8s.io/kubernetes/pkg/controller/deployment/util/deployment_util.go`).
+fn budget(deployment: &Deployment, desired: u32) -> u32 {
+    let strategy = deployment.spec.as_ref().and_then(|spec| spec.strategy.as_ref());
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+    match rolling.and_then(|rolling| rolling.max_unavailable.as_ref()) {
+        Some(IntOrString::Int(pods)) => u32::try_from(*pods).unwrap_or(0),
+        Some(IntOrString::String(percent)) => {
+            let percent = percent.trim_end_matches('%').parse::<u64>().unwrap_or(0);
+            u32::try_from(u64::from(desired) * percent / 100).unwrap_or(u32::MAX)
+        }
+        None => 0,
+    }
+}
+

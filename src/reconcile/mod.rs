@@ -1,0 +1,13 @@
+//! The reconciler: what the webhook can't do at admission. One leader runs it.
+//!
+//! `plan` decides (pure), `apply` carries out (one API call for each action, each with a precondition),
+//! `controller` brings changes of the view to the plan, `events` tells users.
+
+mod apply;
+mod controller;
+mod events;
+pub mod plan;
+
+pub use apply::{ApplyError, Apply};
+pub use controller::Controller;
+pub use plan::PlanConfig;

@@ -1,0 +1,141 @@
+//! The watches that feed the view. Pods and workloads are watched by the flock's label, so that clusters of any
+//! size cost what their flocks cost; nodes, namespaces and Services whole, of which only small facts are kept.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ReplicationController, Service};
+use kube::api::{Api, PartialObjectMeta};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+use tracing::{Instrument, info, info_span, warn};
+
+use crate::identity::{FlockKey, keys};
+use crate::place::NodeFacts;
+
+use super::{NamespaceFacts, PodFacts, ServiceFacts, SharedView, Source, View, WorkloadFacts};
+
+type Observer = Arc<dyn Fn(&FlockKey, &PodFacts) + Send + Sync>;
+
+/// Runs every watch until one of them ends, which none does. `observe_pod` hears of each pod that appears or
+/// changes, before the listener does: the reservations of the webhook end that way.
+pub async fn run(client: Client, view: SharedView, observe_pod: Observer) {
+    let members = watcher::Config::default().labels(keys::NAME);
+    let mut watches = JoinSet::new();
+    let pods = Watch { source: Source::Pods, view: view.clone() };
+    watches.spawn(pods.follow(
+        Api::<Pod>::all(client.clone()),
+        members.clone(),
+        move |view, pod| match PodFacts::read(&pod) {
+            Some((key, facts)) => {
+                observe_pod(&key, &facts);
+                view.apply_pod(key, facts)
+            }
+            None => Vec::new(),
+        },
+        |view, pod| match PodFacts::read(&pod) {
+            Some((key, facts)) => view.delete_pod(&key, &facts.name, &facts.uid),
+            None => Vec::new(),
+        },
+    ));
+    let sets = Watch { source: Source::ReplicaSets, view: view.clone() };
+    watches.spawn(sets.follow(
+        Api::<ReplicaSet>::all(client.clone()),
+        members.clone(),
+        |view, set| apply_workload(view, WorkloadFacts::read_replica_set(&set)),
+        |view, set| delete_workload(view, WorkloadFacts::read_replica_set(&set)),
+    ));
+    let controllers = Watch { source: Source::ReplicationControllers, view: view.clone() };
+    watches.spawn(controllers.follow(
+        Api::<ReplicationController>::all(client.clone()),
+        members,
+        |view, rc| apply_workload(view, WorkloadFacts::read_replication_controller(&rc)),
+        |view, rc| delete_workload(view, WorkloadFacts::read_replication_controller(&rc)),
+    ));
+    let nodes = Watch { source: Source::Nodes, view: view.clone() };
+    watches.spawn(nodes.follow(
+        Api::<Node>::all(client.clone()),
+        watcher::Config::default(),
+        |view, node| view.apply_node(NodeFacts::from(&node)),
+        |view, node| view.delete_node(&node.name_any()),
+    ));
+    let namespaces = Watch { source: Source::Namespaces, view: view.clone() };
+    watches.spawn(namespaces.follow(
+        Api::<PartialObjectMeta<Namespace>>::all(client.clone()),
+        watcher::Config::default(),
+        |view, namespace| view.apply_namespace(NamespaceFacts::from(&namespace.metadata)),
+        |view, namespace| view.delete_namespace(&namespace.name_any()),
+    ));
+    let services = Watch { source: Source::Services, view };
+    watches.spawn(services.follow(
+        Api::<Service>::all(client),
+        watcher::Config::default(),
+        |view, service| ServiceFacts::read(&service).map(|facts| view.apply_service(facts)).unwrap_or_default(),
+        |view, service| match ServiceFacts::read(&service) {
+            Some(facts) => view.delete_service(&facts.namespace, &facts.name, &facts.uid),
+            None => Vec::new(),
+        },
+    ));
+    // A watch never ends by itself; if one does (a panic), the process must not go on half blind.
+    watches.join_next().await;
+}
+
+fn apply_workload(view: &mut View, read: Option<(FlockKey, WorkloadFacts)>) -> Vec<FlockKey> {
+    read.map(|(key, facts)| view.apply_workload(key, facts)).unwrap_or_default()
+}
+
+fn delete_workload(view: &mut View, read: Option<(FlockKey, WorkloadFacts)>) -> Vec<FlockKey> {
+    read.map(|(key, facts)| view.delete_workload(&key, &facts.uid)).unwrap_or_default()
+}
+
+struct Watch {
+    source: Source,
+    view: SharedView,
+}
+
+impl Watch {
+    fn follow<K, A, D>(
+        self,
+        api: Api<K>,
+        config: watcher::Config,
+        apply: A,
+        delete: D,
+    ) -> impl Future<Output = ()> + Send + 'static
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        K::DynamicType: Default + Eq + Hash + Clone,
+        A: Fn(&mut View, K) -> Vec<FlockKey> + Send + 'static,
+        D: Fn(&mut View, K) -> Vec<FlockKey> + Send + 'static,
+    {
+        let span = info_span!("watch", of = self.source.name());
+        let work = async move {
+            let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+            let mut seen = BTreeSet::new();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(watcher::Event::Apply(object)) => self.view.update(|view| apply(view, object)),
+                    Ok(watcher::Event::Delete(object)) => self.view.update(|view| delete(view, object)),
+                    Ok(watcher::Event::Init) => seen.clear(),
+                    Ok(watcher::Event::InitApply(object)) => {
+                        seen.extend(object.uid());
+                        self.view.update(|view| apply(view, object));
+                    }
+                    Ok(watcher::Event::InitDone) => {
+                        self.view.update(|view| view.forget_unseen(self.source, &seen));
+                        info!(objects = seen.len(), "listed");
+                        seen.clear();
+                        self.view.set_synced(self.source);
+                    }
+                    Err(error) => warn!(%error, "watch failed; it starts again after a pause"),
+                }
+            }
+        };
+        work.instrument(span)
+    }
+}
