@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # The image of the manifests, for those who build with a container engine: docker build --tag flock:dev .
-FROM rust:1.89-alpine AS build
+FROM rust:1.95.0-alpine AS build
 # ring brings its own assembly, but links with a C compiler.
 RUN apk add --no-cache musl-dev
 WORKDIR /src

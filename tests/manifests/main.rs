@@ -1,0 +1,12 @@
+//! The manifests are tested code: what is promised of them is checked on what stands in the repository.
+//!
+//! Whether an API server agrees with them is for `policies.rs` to find out.
+
+mod access;
+mod admission;
+mod documents;
+mod examples;
+mod files;
+mod monitoring;
+mod server;
+mod variants;
