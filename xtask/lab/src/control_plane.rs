@@ -208,7 +208,7 @@ pub(crate) fn proxy(components: &Components, pki: &Pki, run: &Path, options: &Op
         "kind": "KubeProxyConfiguration",
         "mode": "iptables",
         "bindAddress": "127.0.0.1",
-        "healthzBindAddress": "127.0.0.1:10256",
+        "healthzBindAddress": net::PROXY_HEALTH,
         "metricsBindAddress": "127.0.0.1:10249",
         "clientConnection": {"kubeconfig": pki.kubeconfig(user, groups)?},
         // These limits are the machine's, and may not be set from inside of a network namespace.
@@ -218,7 +218,8 @@ pub(crate) fn proxy(components: &Components, pki: &Pki, run: &Path, options: &Op
     write_private(&config, &text.to_string())?;
     let mut args = vec![
         format!("--config={}", config.display()),
-        "--hostname-override=lab".to_owned(),
+        // One serves all nodes, because they share a network. It waits for its own node to exist.
+        "--hostname-override=node-0".to_owned(),
     ];
     args.extend(options.args_of("kube-proxy"));
     Ok(Service::new("kube-proxy", components.program("kube-proxy"), args))

@@ -46,6 +46,8 @@ pub(crate) struct Cluster {
     /// Held by the process that runs the lab; None in one that is only attached to it.
     pub(crate) lock: Mutex<Option<File>>,
     pub(crate) keep_state: AtomicBool,
+    /// More flags for kubelets.
+    pub(crate) kubelet_args: Vec<String>,
 }
 
 impl Lab {

@@ -1,6 +1,6 @@
 //! Addresses and ports. Every lab has a network of its own, so they are the same in all of them.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The API server as its clients in the lab reach it.
 pub(crate) const API_SERVER_URL: &str = "https://127.0.0.1:6443";
@@ -15,6 +15,9 @@ pub(crate) const SERVICES: &str = "10.96.0.0/16";
 pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 pub(crate) const ETCD_URL: &str = "http://127.0.0.1:2379";
 pub(crate) const ETCD_PEER_URL: &str = "http://127.0.0.1:2380";
+
+/// Where kube-proxy says whether it has set up all Services.
+pub(crate) const PROXY_HEALTH: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10256);
 
 /// How many real nodes a lab can have: each takes a /24 of 10.201.0.0/16 for its pods.
 pub(crate) const MAX_REAL_NODES: usize = 99;

@@ -25,16 +25,19 @@ impl ProcessId {
     pub fn of(pid: i32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
             .with_context(|| format!("process {pid} ended before it could be identified"))?;
-        let (_, start) = parse_stat(&stat).with_context(|| format!("/proc/{pid}/stat reads {stat:?}"))?;
-        Ok(Self { pid, start })
+        let stat = parse_stat(&stat).with_context(|| format!("/proc/{pid}/stat reads {stat:?}"))?;
+        Ok(Self {
+            pid,
+            start: stat.start,
+        })
     }
 
-    /// Whether the process is there and is no zombie.
+    /// Whether the process is there, and neither ending nor a zombie.
     pub fn is_alive(self) -> bool {
         fs::read_to_string(format!("/proc/{}/stat", self.pid))
             .ok()
             .and_then(|stat| parse_stat(&stat))
-            .is_some_and(|(state, start)| start == self.start && !matches!(state, 'Z' | 'X'))
+            .is_some_and(|stat| stat.start == self.start && stat.running)
     }
 
     /// Sends `signal`, unless the process has ended.
@@ -63,15 +66,30 @@ impl ProcessId {
     }
 }
 
-/// State and start time out of `/proc/PID/stat`. The command's name comes second, in parentheses, and may
-/// itself hold spaces and parentheses, so fields are counted from the last one.
-fn parse_stat(stat: &str) -> Option<(char, u64)> {
+/// What `/proc/PID/stat` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    running: bool,
+    start: u64,
+}
+
+/// The kernel's mark on a process that is ending, PF_EXITING.
+const EXITING: u64 = 0x4;
+
+/// Reads `/proc/PID/stat`. The command's name comes second, in parentheses, and may itself hold spaces and
+/// parentheses, so fields are counted from the last one.
+fn parse_stat(stat: &str) -> Option<Stat> {
     let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    // The start time is field 22 of the line, and the state was field 3.
-    let start = fields.nth(18)?.parse().ok()?;
-    Some((state, start))
+    // The first one here is the third of the line.
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let state = *fields.first()?;
+    let flags: u64 = fields.get(6)?.parse().ok()?;
+    let start = fields.get(19)?.parse().ok()?;
+    // The first process of a lab may hang in its end, harmless, until somebody reaps what it has killed.
+    Some(Stat {
+        running: !matches!(state, "Z" | "X") && flags & EXITING == 0,
+        start,
+    })
 }
 
 #[cfg(test)]
@@ -80,8 +98,14 @@ mod tests {
 
     #[test]
     fn the_start_time_is_found_behind_a_name_with_parentheses_and_spaces() {
-        let stat = "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 9001 20 21";
-        assert_eq!(parse_stat(stat), Some(('S', 9001)));
+        let stat = "42 (a) b (c)) S 1 2 3 4 5 64 7 8 9 10 11 12 13 14 15 16 17 18 9001 20 21";
+        assert_eq!(
+            parse_stat(stat),
+            Some(Stat {
+                running: true,
+                start: 9001
+            })
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How a lab starts: from nothing, or by joining one that runs.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, ListParams};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::components::Components;
 use crate::lab::{Cluster, Lab, path_variable, runtime};
@@ -125,9 +127,12 @@ impl Lab {
         };
         state.write(run)?;
         let services = Services::new(run, Arc::clone(&sandbox), path_variable(&components)?, state);
-        let lab = Self::assemble(name, run, components, pki, sandbox, services, Some(lock))?;
+        let mut lab = Self::assemble(name, run, components, pki, sandbox, services, Some(lock))?;
         if options.keep_state {
             lab.keep_state();
+        }
+        if let Some(cluster) = &mut lab.cluster {
+            cluster.kubelet_args = options.args_of("kubelet");
         }
         Ok(lab)
     }
@@ -152,6 +157,7 @@ impl Lab {
             services,
             lock: Mutex::new(lock),
             keep_state,
+            kubelet_args: Vec::new(),
         });
         Ok(Self {
             name: name.to_owned(),
@@ -177,9 +183,6 @@ impl Lab {
         services.add(control_plane::scheduler(components, pki, options)?)?;
         self.apply(RBAC)?;
         services.add(control_plane::coredns(components, pki, run, options)?)?;
-        if options.kube_proxy {
-            services.add(control_plane::proxy(components, pki, run, options)?)?;
-        }
         match options.nodes {
             Nodes::Fake { count, zones } => {
                 services.add(fake::kwok(components, pki, run, options)?)?;
@@ -196,12 +199,20 @@ impl Lab {
                 }
             }
         }
+        if options.kube_proxy {
+            services.add(control_plane::proxy(components, pki, run, options)?)?;
+        }
         self.wait_until("service accounts are made", async || {
             let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, "default");
             Ok(accounts.get_opt("default").await?.is_some())
         })?;
         self.wait_ready("coredns")?;
-        self.wait_nodes_ready()
+        self.wait_nodes_ready()?;
+        if options.kube_proxy {
+            self.wait_ready("kube-proxy")
+        } else {
+            Ok(())
+        }
     }
 
     /// Waits until a component answers; those that have nothing to ask are ready at once.
@@ -216,7 +227,13 @@ impl Lab {
                     .await?
                     .is_empty())
             }),
-            _ => Ok(()),
+            "kube-proxy" => self.wait_until("kube-proxy has set up Services", async || {
+                answers_ok(net::PROXY_HEALTH, "/healthz").await
+            }),
+            name => match name.strip_prefix("containerd-") {
+                Some(node) => self.wait_runtime(node),
+                None => Ok(()),
+            },
         }
     }
 
@@ -266,6 +283,17 @@ impl Lab {
             thread::sleep(POLL);
         }
     }
+}
+
+/// Whether a server without encryption answers a question with 200.
+async fn answers_ok(address: SocketAddr, path: &str) -> Result<bool> {
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())
+        .await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer.split(' ').nth(1) == Some("200"))
 }
 
 /// A name that no other lab of this machine has: two processes with one number can't run at once, and what a

@@ -125,8 +125,8 @@ fn containerd() -> Set {
 fn cni_plugins() -> Set {
     const PROGRAMS: &[Program] = &[
         program(
-            "bridge",
-            "github.com/containernetworking/plugins/plugins/main/bridge",
+            "ptp",
+            "github.com/containernetworking/plugins/plugins/main/ptp",
             5,
         ),
         program(
@@ -170,7 +170,7 @@ impl Components {
         if real {
             wanted.push((kubernetes::set(&self.kubernetes), kubernetes::NODE));
             wanted.push((containerd(), &["containerd", "containerd-shim-runc-v2", "ctr"]));
-            wanted.push((cni_plugins(), &["bridge", "host-local", "loopback"]));
+            wanted.push((cni_plugins(), &["ptp", "host-local", "loopback"]));
         } else {
             wanted.push((kwok(), &["kwok"]));
         }

@@ -1,0 +1,240 @@
+//! Flock itself in a lab with fake nodes: one process for each replica, behind the Service of its manifests, with
+//! the rights of its ServiceAccount. Labs with real nodes install it as an administrator would, from `deploy/`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::lab::Lab;
+use crate::options::Options;
+use crate::process::{Process, Signal};
+
+const ACCOUNT: &str = "system:serviceaccount:flock-system:flock";
+const GROUPS: [&str; 3] = [
+    "system:serviceaccounts",
+    "system:serviceaccounts:flock-system",
+    "system:authenticated",
+];
+/// Generous: on a machine that compiles at the same time, starting takes a second or two.
+const START: Duration = Duration::from_secs(60);
+
+/// Flock's replicas in a lab.
+pub struct Flock<'a> {
+    lab: &'a Lab,
+    binary: PathBuf,
+    kubeconfig: PathBuf,
+    args: Vec<String>,
+    replicas: Vec<Mutex<Option<Process>>>,
+}
+
+impl<'a> Flock<'a> {
+    /// The options that a lab needs so that the API server reaches replicas through their Service without a
+    /// kube-proxy: it picks one of the Service's endpoints itself, at random.
+    pub fn options(options: Options) -> Options {
+        options.arg("kube-apiserver", "--enable-aggregator-routing=true")
+    }
+
+    /// Applies the manifests of the project at `root` and starts `replicas` of `binary`; `args` go to each.
+    pub fn install(lab: &'a Lab, root: &Path, binary: &Path, replicas: usize, args: &[&str]) -> Result<Self> {
+        for file in ["namespace.yaml", "service-account.yaml", "rbac.yaml"] {
+            let path = root.join("deploy").join(file);
+            lab.kubectl(&[
+                "apply".as_ref(),
+                "--server-side".as_ref(),
+                "-f".as_ref(),
+                path.as_os_str(),
+            ])?;
+        }
+        lab.apply(&service(lab, replicas).to_string())?;
+        let flock = Self {
+            lab,
+            binary: binary.to_owned(),
+            kubeconfig: lab.kubeconfig_for(ACCOUNT, &GROUPS)?,
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            replicas: (0..replicas).map(|_| Mutex::default()).collect(),
+        };
+        for replica in 0..replicas {
+            flock.start(replica)?;
+        }
+        // As an administrator does it: the server first, then the configuration.
+        let config = root.join("webhook-config");
+        lab.kubectl(&[
+            "apply".as_ref(),
+            "--server-side".as_ref(),
+            "-k".as_ref(),
+            config.as_os_str(),
+        ])?;
+        for replica in 0..replicas {
+            flock.wait_ready(replica)?;
+        }
+        Ok(flock)
+    }
+
+    /// How many replicas there are, running or not.
+    pub fn len(&self) -> usize {
+        self.replicas.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.replicas.is_empty()
+    }
+
+    /// Starts a replica that does not run.
+    pub fn start(&self, replica: usize) -> Result<()> {
+        let ip = self.lab.host_ip();
+        let webhook = format!("--webhook-address={ip}:{}", port(replica));
+        let admin = format!("--admin-address={ip}:{}", admin_port(replica));
+        let identity = format!("--identity=flock-{replica}");
+        let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
+        let mut args = vec![
+            "serve",
+            &webhook,
+            &admin,
+            &identity,
+            &kubeconfig,
+            "--namespace=flock-system",
+            "--pre-drain=1",
+        ];
+        args.extend(self.args.iter().map(String::as_str));
+        let env = BTreeMap::from([("RUST_BACKTRACE".to_owned(), "1".to_owned())]);
+        let process = self
+            .lab
+            .spawn(&format!("flock-{replica}"), &self.binary, &args, &env)?;
+        *self.slot(replica)? = Some(process);
+        Ok(())
+    }
+
+    /// Waits until a replica says that it is ready.
+    pub fn wait_ready(&self, replica: usize) -> Result<()> {
+        let deadline = Instant::now() + START;
+        loop {
+            let answer = self.admin(replica, "/readyz");
+            match answer {
+                Ok((200, _)) => return Ok(()),
+                _ if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
+                Ok((code, body)) => bail!(
+                    "flock-{replica} is not ready: {code} {body}\n{}",
+                    self.log(replica)
+                ),
+                Err(error) => bail!(
+                    "flock-{replica} does not answer: {error:#}\n{}",
+                    self.log(replica)
+                ),
+            }
+        }
+    }
+
+    /// Sends a signal to a replica.
+    pub fn signal(&self, replica: usize, signal: Signal) -> Result<()> {
+        self.slot(replica)?
+            .as_ref()
+            .context("the replica does not run")?
+            .signal(signal)
+    }
+
+    /// Ends a replica by SIGTERM and waits for its end.
+    pub fn stop(&self, replica: usize) -> Result<()> {
+        if let Some(process) = self.slot(replica)?.take() {
+            process.terminate(START)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a replica by SIGKILL.
+    pub fn kill(&self, replica: usize) -> Result<()> {
+        if let Some(process) = self.slot(replica)?.take() {
+            process.kill()?;
+        }
+        Ok(())
+    }
+
+    /// The log of a replica so far.
+    pub fn log(&self, replica: usize) -> String {
+        let log = self
+            .lab
+            .logs()
+            .map(|logs| logs.join(format!("flock-{replica}.log")));
+        log.ok()
+            .and_then(|path| std::fs::read_to_string(path).ok())
+            .unwrap_or_default()
+    }
+
+    /// The value of a metric of a replica, summed over its labels that contain `label`.
+    pub fn metric(&self, replica: usize, name: &str, label: &str) -> Result<f64> {
+        let (_, text) = self.admin(replica, "/metrics")?;
+        let lines = text.lines().filter(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with([' ', '{']))
+                && line.contains(label)
+        });
+        Ok(lines
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum())
+    }
+
+    /// GETs a path of a replica's admin address: status code and body.
+    pub fn admin(&self, replica: usize, path: &str) -> Result<(u16, String)> {
+        let address = std::net::SocketAddr::new(self.lab.host_ip(), admin_port(replica));
+        let request = format!("GET {path} HTTP/1.1\r\nHost: flock\r\nConnection: close\r\n\r\n");
+        let answer = self.lab.block_on(async move {
+            let exchange = async {
+                let mut stream = tokio::net::TcpStream::connect(address).await?;
+                stream.write_all(request.as_bytes()).await?;
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).await?;
+                Ok::<_, std::io::Error>(answer)
+            };
+            tokio::time::timeout(Duration::from_secs(5), exchange).await
+        })??;
+        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        Ok((code.context("no HTTP answer")?, body.to_owned()))
+    }
+
+    fn slot(&self, replica: usize) -> Result<std::sync::MutexGuard<'_, Option<Process>>> {
+        let slot = self
+            .replicas
+            .get(replica)
+            .with_context(|| format!("there is no replica {replica}"))?;
+        slot.lock()
+            .map_err(|_| anyhow::anyhow!("a thread died that held replica {replica}"))
+    }
+}
+
+fn port(replica: usize) -> u16 {
+    18443 + u16::try_from(replica).unwrap_or(0)
+}
+
+fn admin_port(replica: usize) -> u16 {
+    18080 + u16::try_from(replica).unwrap_or(0)
+}
+
+/// The Service of `deploy/`, whose endpoints are written by hand, since processes are no pods: a slice for each
+/// replica, since their ports differ.
+fn service(lab: &Lab, replicas: usize) -> serde_json::Value {
+    let ip = lab.host_ip().to_string();
+    let mut items = vec![json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "name": "flock", "namespace": "flock-system" },
+        "spec": { "ports": [{ "name": "webhook", "port": 443, "targetPort": 8443 }] },
+    })];
+    items.extend((0..replicas).map(|replica| {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": format!("flock-{replica}"), "namespace": "flock-system",
+                "labels": { "kubernetes.io/service-name": "flock" },
+            },
+            "addressType": "IPv4",
+            "endpoints": [{ "addresses": [ip], "conditions": { "ready": true } }],
+            "ports": [{ "name": "webhook", "port": port(replica), "protocol": "TCP" }],
+        })
+    }));
+    json!({ "apiVersion": "v1", "kind": "List", "items": items })
+}
