@@ -361,3 +361,6 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,8 @@
 //! Facts are a few hundred bytes for each object, where the objects themselves are several kilobytes.
 
 mod facts;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod flock;
 mod shared;
 mod watch;

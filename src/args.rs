@@ -1,0 +1,115 @@
+//! The command line. Each flag of `serve` is an environment variable too, so that manifests need no shell.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Makes plain ReplicaSets and Deployments stateful.
+#[derive(Debug, Parser)]
+#[command(name = "flock", version, about)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What `flock` can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the webhook on every replica, and the reconciler on the one that leads.
+    Serve(ServeArgs),
+    /// Give ordinals free, so that their members start on other nodes. Data stays where it is.
+    Release(ReleaseArgs),
+}
+
+/// How to reach the cluster.
+#[derive(Clone, Debug, Args)]
+pub struct ClusterArgs {
+    /// Use this kubeconfig; without it the one of kubectl, or, in a pod, its ServiceAccount.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// `flock serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Where the webhook listens (TLS).
+    #[arg(long, env = "FLOCK_WEBHOOK_ADDRESS", default_value = "0.0.0.0:8443")]
+    pub webhook_address: SocketAddr,
+    /// Where /livez, /readyz and /metrics are (plain HTTP).
+    #[arg(long, env = "FLOCK_ADMIN_ADDRESS", default_value = "0.0.0.0:8080")]
+    pub admin_address: SocketAddr,
+    /// The namespace that Flock runs in: of its Secret, Lease and Service.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "flock-system")]
+    pub namespace: String,
+    /// This replica's name, unique among them.
+    #[arg(long, env = "POD_NAME")]
+    pub identity: Option<String>,
+    /// The Service that the API server calls.
+    #[arg(long, env = "FLOCK_SERVICE_NAME", default_value = "flock")]
+    pub service_name: String,
+    /// For development: the URL that the API server calls instead of the Service; the certificate names its host.
+    #[arg(long, env = "FLOCK_WEBHOOK_URL")]
+    pub webhook_url: Option<String>,
+    /// The directory of every node that members' directories are beneath.
+    #[arg(long, env = "FLOCK_HOST_PATH_ROOT", default_value = "/var/lib/flock")]
+    pub host_path_root: PathBuf,
+    /// Where certificates come from.
+    #[arg(long, env = "FLOCK_CERTIFICATES", value_enum, default_value_t = Certificates::SelfSigned)]
+    pub certificates: Certificates,
+    /// Where cert-manager's `tls.crt` and `tls.key` are mounted.
+    #[arg(long, env = "FLOCK_CERTIFICATE_DIR", default_value = "/certificates")]
+    pub certificate_dir: PathBuf,
+    /// Seconds that a node must be proven gone before `flock.dev/on-node-loss: Reassign` acts.
+    #[arg(long, env = "FLOCK_NODE_LOSS_GRACE", default_value_t = 300)]
+    pub node_loss_grace: u32,
+    /// Seconds to go on serving after SIGTERM, while Services forget this replica.
+    #[arg(long, env = "FLOCK_PRE_DRAIN", default_value_t = 10)]
+    pub pre_drain: u16,
+    /// The form of log lines.
+    #[arg(long, env = "FLOCK_LOG_FORMAT", value_enum, default_value_t = LogFormat::Plain)]
+    pub log_format: LogFormat,
+    /// Which log lines, such as `info,flock=debug`.
+    #[arg(long, env = "FLOCK_LOG", default_value = "info,kube_lease_manager=warn")]
+    pub log_filter: String,
+}
+
+/// `flock release`.
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// The flock.
+    pub flock: String,
+    /// The ordinal; without it all of the flock's ordinals that have no running pod.
+    pub ordinal: Option<String>,
+    /// The flock's namespace.
+    #[arg(long, short, default_value = "default")]
+    pub namespace: String,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Where certificates come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Certificates {
+    /// From a CA of Flock's own, in a Secret.
+    SelfSigned,
+    /// From cert-manager, as files.
+    CertManager,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Plain,
+    /// For machines: one JSON object a line.
+    Json,
+}
