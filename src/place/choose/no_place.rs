@@ -1,0 +1,98 @@
+//! Why an ordinal got no node, in sentences for its pod's and its owner's events.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::place::eligibility::{Tally, Unfit};
+use crate::place::node::NodeName;
+
+/// Why an ordinal got no node. The pod stays gated, and this says what would free it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NoPlace {
+    /// No node qualifies and is free.
+    #[error("no node for {pod}: {tally}; {}", way_out(tally))]
+    NoneFits {
+        /// The member's pod name.
+        pod: String,
+        /// All nodes.
+        tally: Arc<Tally>,
+    },
+    /// The scheduler could not place the pod on any node that qualifies.
+    #[error(
+        "no node for {pod}: {tally}, but the scheduler could not place it on any of those that do; see the pod's \
+         FailedScheduling events, free resources on a node or add one"
+    )]
+    AllTried {
+        /// The member's pod name.
+        pod: String,
+        /// All nodes.
+        tally: Arc<Tally>,
+    },
+    /// The node chosen by hand does not exist.
+    #[error(
+        "flock.dev/nodes puts {pod} on the node {node:?}, which does not exist; correct its name or add the node"
+    )]
+    UnknownNode {
+        /// The member's pod name.
+        pod: String,
+        /// The name as written.
+        node: String,
+    },
+    /// The node chosen by hand belongs to another member.
+    #[error(
+        "flock.dev/nodes puts {pod} on the node {node}, which carries {holder}; choose another node, or set \
+         flock.dev/pin: Shared to let members share one"
+    )]
+    Taken {
+        /// The member's pod name.
+        pod: String,
+        /// The node.
+        node: NodeName,
+        /// The pod name of the member that has it.
+        holder: String,
+    },
+    /// The node chosen by hand does not qualify.
+    #[error(
+        "flock.dev/nodes puts {pod} on the node {node}, which does not fit: {reason}; choose another node, or {}",
+        remedy(reason)
+    )]
+    Unfit {
+        /// The member's pod name.
+        pod: String,
+        /// The node.
+        node: NodeName,
+        /// What stands against it.
+        reason: Unfit,
+    },
+}
+
+fn way_out(tally: &Tally) -> String {
+    if tally.total() == 0 {
+        return "add a node".into();
+    }
+    if tally.taken() > 0 {
+        return "add a node that fits, or set flock.dev/pin: Shared to let members share one".into();
+    }
+    let most = tally.unfit.iter().max_by_key(|(_, count)| **count);
+    most.map_or_else(
+        || "add a node".into(),
+        |(reason, _)| format!("add a node that fits, or {}", remedy(reason)),
+    )
+}
+
+/// What makes a node fit that did not.
+fn remedy(reason: &Unfit) -> String {
+    match reason {
+        Unfit::Terminating => "wait until it has registered again".into(),
+        Unfit::OtherOs(os) => {
+            format!("set spec.os and the nodeSelector kubernetes.io/os: {os} in the template")
+        }
+        Unfit::Cordoned => "uncordon it (kubectl uncordon)".into(),
+        Unfit::NotReady => "wait until its kubelet is Ready".into(),
+        Unfit::Taint(_) => "add a toleration to the template".into(),
+        Unfit::NodeSelector => "change the template's nodeSelector".into(),
+        Unfit::NodeAffinity => "change the template's required node affinity".into(),
+        Unfit::Carries(_) => "set flock.dev/pin: Shared".into(),
+    }
+}
