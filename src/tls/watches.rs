@@ -257,6 +257,16 @@ mod tests {
         secret
     }
 
+    impl Known<&str> {
+        fn owned(&self) -> Known<String> {
+            match self {
+                Self::Unknown => Known::Unknown,
+                Self::Absent => Known::Absent,
+                Self::Present(version) => Known::Present((*version).to_owned()),
+            }
+        }
+    }
+
     /// Feeds events as a watch does and returns the version that is known in the end.
     fn known(events: Vec<Event<Secret>>) -> Known<String> {
         let mut view = View::default();
@@ -286,15 +296,7 @@ mod tests {
         Known::Present("2"))]
     #[case::a_list_without_it(vec![Event::Apply(secret("6")), Event::Init, Event::InitDone], Known::Absent)]
     fn the_newest_state_is_known(#[case] events: Vec<Event<Secret>>, #[case] wanted: Known<&str>) {
-        let known = known(events);
-        assert_eq!(
-            known.as_ref(),
-            match &wanted {
-                Known::Unknown => Known::Unknown,
-                Known::Absent => Known::Absent,
-                Known::Present(version) => Known::Present(&(*version).to_owned()),
-            }
-        );
+        assert_eq!(known(events), wanted.owned());
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! Serving: ports, limits, readiness and the end of the process. Nothing here knows what is served.
+
+pub mod admin;
+mod connections;
+mod deadline;
+mod gate;
+mod metrics;
+mod readiness;
+mod self_check;
+mod server;
+pub mod shutdown;
+mod stall;
+
+use std::time::Duration;
+
+pub use metrics::ServeMetrics;
+pub use readiness::{Condition, Readiness};
+pub use self_check::{SelfCheckError, dial, self_check};
+pub use server::{BindError, bind, serve};
+pub use shutdown::{Grace, Phase, Shutdown, Trigger};
+
+/// The limits of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// Open connections at one time. An API server opens as many as it has calls under way (it has 600 seats for
+    /// requests by default) and keeps 25 of them.
+    pub max_connections: u32,
+    /// Time for a TLS handshake.
+    pub handshake_timeout: Duration,
+    /// Time from the handshake to the end of the first request's header. API servers connect when they have a request.
+    pub first_request_timeout: Duration,
+    /// Time from one request to the end of the next one's header. API servers keep idle connections for 90 s, and
+    /// a request that meets a connection which is just being closed is a failed admission: theirs has to end first.
+    pub idle_timeout: Duration,
+    /// Time for which a peer may take nothing of its answer.
+    pub write_timeout: Duration,
+    /// The most time for one request, its body included; callers ask for less by `?timeout=`. API servers allow at
+    /// most 30 s and 10 by default.
+    pub max_request_time: Duration,
+    /// Bytes of one body. The API server takes requests of up to 3 MiB, a review holds the object and the old
+    /// object, and 1 MiB is left for the rest of it.
+    pub max_body: usize,
+    /// Bytes that all bodies together may take, beyond the first 32 KiB of each.
+    pub body_memory: usize,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self {
+            max_connections: 1024,
+            handshake_timeout: Duration::from_secs(10),
+            first_request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+            write_timeout: Duration::from_secs(10),
+            max_request_time: Duration::from_secs(10),
+            max_body: 7 * 1024 * 1024,
+            body_memory: 32 * 1024 * 1024,
+        }
+    }
+}
+
+impl ServeOptions {
+    /// Limits for the admin port, which serves a few callers without bodies.
+    pub fn admin() -> Self {
+        Self {
+            max_connections: 64,
+            max_body: 16 * 1024,
+            body_memory: 0,
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_kept_longer_than_api_servers_keep_them() {
+        assert!(ServeOptions::default().idle_timeout > Duration::from_secs(90));
+    }
+
+    #[test]
+    fn no_request_outlasts_the_drain() {
+        assert!(ServeOptions::default().max_request_time < Grace::default().draining);
+    }
+
+    #[test]
+    fn two_objects_of_the_largest_size_fit_into_a_body() {
+        assert!(ServeOptions::default().max_body > 2 * 3 * 1024 * 1024);
+    }
+}

@@ -1,0 +1,195 @@
+//! Accepts connections and serves a router on them, over TLS or plain.
+//!
+//! By hand, over hyper's HTTP/1.1: it knows when a connection is quiet and may go, how long a first request may take,
+//! and what to do about a peer that reads nothing, which ready-made servers do not.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::Router;
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, warn};
+
+use super::{
+    ServeOptions,
+    connections::{Connections, Seat},
+    gate::Gate,
+    metrics::{Dropped, ServeMetrics},
+    shutdown::{Phase, Shutdown},
+    stall::WriteDeadline,
+};
+
+/// Pause after a failed accept: without file descriptors the next one fails at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long an evicted connection has to say goodbye.
+const GOODBYE: Duration = Duration::from_millis(50);
+/// hyper's buffer for each connection. An API server's headers have less than 1 KiB, and a TLS record ends at 16.
+const BUFFER: usize = 16 * 1024;
+
+/// A port could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to listen on {address}: is another process using the port?")]
+pub struct BindError {
+    /// Which address.
+    pub address: SocketAddr,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Opens a port.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| BindError { address, source })
+}
+
+struct Server {
+    gate: Arc<Gate>,
+    tls: Option<TlsAcceptor>,
+    http: http1::Builder,
+    options: ServeOptions,
+    metrics: ServeMetrics,
+    shutdown: Shutdown,
+}
+
+/// Serves until the shutdown has drained or cut every connection; returns how many were cut. Plain HTTP without `tls`.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    router: Router,
+    options: ServeOptions,
+    metrics: ServeMetrics,
+    shutdown: Shutdown,
+) -> usize {
+    let connections = Connections::new(options.max_connections);
+    let mut http = http1::Builder::new();
+    // Since hyper 1.6 this is the time to the end of the next request's header, the idle time before it included.
+    http.timer(TokioTimer::new())
+        .header_read_timeout(options.idle_timeout)
+        .max_buf_size(BUFFER);
+    let server = Arc::new(Server {
+        gate: Gate::new(router, &options, metrics.clone(), shutdown.clone()),
+        tls: tls.map(TlsAcceptor::from),
+        http,
+        options,
+        metrics,
+        shutdown: shutdown.clone(),
+    });
+    tokio::select! {
+        () = accept(&listener, &server, &connections) => {}
+        () = shutdown.reached(Phase::Draining) => {}
+    }
+    drop(listener);
+    tokio::select! {
+        () = connections.all_closed() => 0,
+        () = shutdown.reached(Phase::Aborted) => connections.count(),
+    }
+}
+
+async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &Arc<Connections>) {
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                server.metrics.dropped(Dropped::accept);
+                warn!(%error, "cannot accept a connection; is the limit of open files reached?");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Some(seat) = connections
+            .seat(|| server.metrics.dropped(Dropped::no_room))
+            .await
+        else {
+            return;
+        };
+        let server = server.clone();
+        tokio::spawn(async move {
+            server.metrics.connections.inc();
+            server.connection(stream, Arc::new(seat)).await;
+            server.metrics.connections.dec();
+        });
+    }
+}
+
+impl Server {
+    async fn connection(&self, stream: TcpStream, seat: Arc<Seat>) {
+        // An answer is one small write; waiting for more would only delay it.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else {
+            return self.http(stream, &seat).await;
+        };
+        let handshake = tokio::select! {
+            handshake = timeout(self.options.handshake_timeout, tls.accept(stream)) => handshake,
+            () = seat.evicted() => return,
+            () = self.shutdown.reached(Phase::Aborted) => return,
+        };
+        match handshake {
+            Ok(Ok(stream)) => {
+                seat.touch();
+                self.http(stream, &seat).await;
+            }
+            Ok(Err(error)) => {
+                debug!(%error, "a TLS handshake failed");
+                self.metrics.dropped(Dropped::handshake);
+            }
+            Err(_) => self.metrics.dropped(Dropped::handshake_timeout),
+        }
+    }
+
+    async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, seat: &Arc<Seat>) {
+        let asked = AtomicBool::new(false);
+        let service = service_fn(|request| {
+            asked.store(true, Ordering::Relaxed);
+            async { Ok::<_, std::convert::Infallible>(self.gate.answer(seat, request).await) }
+        });
+        let io = TokioIo::new(WriteDeadline::new(stream, self.options.write_timeout));
+        let mut connection = std::pin::pin!(self.http.serve_connection(io, service));
+        let mut first_request = std::pin::pin!(tokio::time::sleep(self.options.first_request_timeout));
+        let mut waits_for_first = true;
+        let mut draining = std::pin::pin!(self.shutdown.reached(Phase::Draining));
+        let mut drains = false;
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        debug!(%error, "a connection ended before its time");
+                    }
+                    return;
+                }
+                () = first_request.as_mut(), if waits_for_first => {
+                    waits_for_first = false;
+                    if !asked.load(Ordering::Relaxed) {
+                        return self.metrics.dropped(Dropped::no_request);
+                    }
+                }
+                () = draining.as_mut(), if !drains => {
+                    drains = true;
+                    // An idle connection is closed at once, a busy one after its answer.
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = seat.evicted() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = timeout(GOODBYE, connection.as_mut()).await;
+                    return;
+                }
+                () = self.shutdown.reached(Phase::Aborted) => return,
+            }
+        }
+    }
+}
