@@ -106,7 +106,8 @@ impl<'a> Placer<'a> {
     ///
     /// A node chosen by hand (`flock.dev/nodes`) is taken or refused, never replaced; an empty name is no choice.
     /// `tried` are nodes on which the scheduler could not place the ordinal's pod before; a choice by hand stands
-    /// even then. An ordinal whose label a node carries already, one not tried yet, stays there.
+    /// even then. An ordinal whose label a node carries already, one not tried yet, stays there. Any pin but
+    /// Exclusive lets members share a node.
     pub fn place(
         &mut self,
         ordinal: Ordinal,

@@ -4,7 +4,8 @@
 //! own reasoning: KEP-2268, non-graceful node shutdown). Two things prove it: the Node object is gone, which an
 //! administrator or the cloud's node lifecycle controller did, or an administrator's taint says that the machine is
 //! off, and the node does not report Ready: a taint left behind after the repair proves nothing, and the pod garbage
-//! collector asks for both too (`k8s.io/kubernetes/pkg/controller/podgc/gc_controller.go`). What follows from it (the grace period, `flock.dev/on-node-loss`) is the caller's decision.
+//! collector asks for both too (`k8s.io/kubernetes/pkg/controller/podgc/gc_controller.go`). What follows from it (the
+//! grace period, `flock.dev/on-node-loss`) is the caller's decision.
 
 use super::node::NodeFacts;
 

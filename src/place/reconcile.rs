@@ -9,9 +9,9 @@
 //!
 //! | labels | record | pod bound to | finding |
 //! |---|---|---|---|
-//! | none | N, same machine | none or N | [`Relabel`](Finding::Relabel): the machine registered again, or the label was lost |
+//! | none | N, same machine | none or N | [`Relabel`](Finding::Relabel): registered again, or the label was lost |
 //! | none | N, no machine | N | [`Relabel`](Finding::Relabel): the pod tells |
-//! | none | N, no machine, never run there | none | [`Relabel`](Finding::Relabel): the first placement was interrupted |
+//! | none | N, no machine, never run there | none | [`Relabel`](Finding::Relabel): first placement, interrupted |
 //! | none | N, otherwise | none or N | [`OtherMachine`](Finding::OtherMachine): not granted again |
 //! | none | N, which does not exist | none or N | [`NodeGone`](Finding::NodeGone) |
 //! | none | N | another node | [`Contradiction`](Finding::Contradiction) |
@@ -20,15 +20,15 @@
 //! | none | none | N | [`Relabel`](Finding::Relabel) and [`Record`](Finding::Record): both copies were lost |
 //! | none | none | a node that does not exist | [`Lost`](Finding::Lost) |
 //! | N | N, same machine | none or N | none |
-//! | N | N, of which one machine is unknown | none or N | [`Record`](Finding::Record) once the node tells its own, else none |
-//! | N | N, another machine | none or N | [`OtherMachine`](Finding::OtherMachine): reinstalled under its old Node object |
+//! | N | N, one machine unknown | none or N | [`Record`](Finding::Record) if it is the record's, else none |
+//! | N | N, another machine | none or N | [`OtherMachine`](Finding::OtherMachine): reinstalled, the Node object kept |
 //! | N | none | none or N | [`Record`](Finding::Record) |
-//! | N | M | none or N | [`Moved`](Finding::Moved): an administrator moved the label, or a tenant edited the record |
-//! | N | any | another node | [`MovedWhileRunning`](Finding::MovedWhileRunning): the record stays as it is until the pod is gone |
-//! | N | N, released | none or N | [`ReleasePending`](Finding::ReleasePending) until an administrator takes the label off |
+//! | N | M | none or N | [`Moved`](Finding::Moved): the label was moved, or the record edited |
+//! | N | any | another node | [`MovedWhileRunning`](Finding::MovedWhileRunning): the record waits |
+//! | N | N, released | none or N | [`ReleasePending`](Finding::ReleasePending) until the label is taken off |
 //! | N | M, released | none or N | [`Record`](Finding::Record): moved by hand, step by step |
 //! | several, N among them | N, same machine | none or N | [`Unlabel`](Finding::Unlabel) the others |
-//! | several, N among them | none of them with its machine | N | [`Unlabel`](Finding::Unlabel) the others, then as for N alone |
+//! | several, N among them | none of them with its machine | N | the same, then as for N alone |
 //! | several | otherwise, or released | otherwise | [`Conflict`](Finding::Conflict): held |
 //!
 //! Consequences for whoever writes: a move is recorded first, then labelled, then unlabelled; a release marks the
@@ -105,7 +105,10 @@ pub fn updated(record: &Record, findings: &[Finding]) -> Record {
             Finding::Moved {
                 ordinal, to, machine, ..
             } => {
-                updated.insert(*ordinal, Place::new(to.clone(), machine.clone()));
+                let mut place = Place::new(to.clone(), machine.clone());
+                // An ordinal that never ran on its old node still has not run: the record may be ahead of its labels.
+                place.chosen_for = record.get(*ordinal).and_then(|before| before.chosen_for.clone());
+                updated.insert(*ordinal, place);
             }
             Finding::Forget { ordinal } => {
                 updated.remove(*ordinal);

@@ -1,9 +1,9 @@
 //! The record of places: the annotation `flock.dev/places` on the governing Service.
 //!
-//! A JSON object, ordinal → `{"machine": id, "node": name}`, sorted by ordinal and without spaces, so that an unchanged
-//! record is an unchanged text and nothing is written. It is the memory of nodes whose Node object is gone, and their
-//! labels with it. It stands in the tenant's namespace and anybody there may edit it, so it is only ever asked where
-//! no label answers (see [`super::reconcile`]).
+//! A JSON object, ordinal → `{"machine": id, "node": name}`, sorted by ordinal and without spaces, so that an
+//! unchanged record is an unchanged text and nothing is written. It is the memory of nodes whose Node object is gone,
+//! and their labels with it. It stands in the tenant's namespace and anybody there may edit it, so it is only ever
+//! asked where no label answers (see [`super::reconcile`]).
 //!
 //! A record that cannot be read must not be overwritten: it may be all that is left of a place.
 
@@ -29,7 +29,7 @@ const MACHINE_MAX: usize = 128;
 /// Where one ordinal lives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The uid of the pod that the node was chosen for, until it ran there: so long, the ordinal may still move on.
+    /// The uid of the pod that the node was chosen for, until it ran: so long, the ordinal may still move on.
     #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
     pub chosen_for: Option<String>,
     /// The machine; `None` if the node had not told its id.

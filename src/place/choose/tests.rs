@@ -163,7 +163,10 @@ fn an_ordinal_without_a_node_is_told_how_many_qualify_and_why_others_do_not() {
 #[rstest]
 #[case::empty(vec![], "0/0 nodes fit; add a node")]
 #[case::cordoned(vec![node("n1").cordoned()], "1 cordoned; add a node that fits, or uncordon it (kubectl uncordon)")]
-#[case::tainted(vec![node("n1").taint("k", "", "NoExecute")], "1 taint k:NoExecute; add a node that fits, or add a toleration")]
+#[case::tainted(
+    vec![node("n1").taint("k", "", "NoExecute")],
+    "1 taint k:NoExecute; add a node that fits, or add a toleration"
+)]
 fn the_way_out_goes_by_the_commonest_reason(#[case] nodes: Vec<NodeFacts>, #[case] end: &str) {
     let flock = key("db");
     let error = Placer::new(nodes.iter(), &flock)

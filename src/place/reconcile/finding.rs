@@ -210,8 +210,8 @@ impl Finding {
                         .to_owned()
                 } else {
                     format!(
-                        "if its disk was kept, run: kubectl label node {node} {label}= and then remove the ordinal from \
-                         the Service's annotation flock.dev/places"
+                        "if its disk was kept, run: kubectl label node {node} {label}= and then remove the ordinal \
+                         from the Service's annotation flock.dev/places"
                     )
                 };
                 format!(

@@ -309,6 +309,20 @@ fn a_place_that_waits_for_its_pod_goes_on_waiting_when_the_machine_is_learnt() {
     assert_eq!(place.machine.as_deref(), Some("machine-of-a"));
 }
 
+#[test]
+fn an_ordinal_that_never_ran_may_still_move_on_after_its_record_was_put_right() {
+    // The record of a next choice was written, and its label was not, or is not seen yet.
+    let said = Said {
+        labels: &["a"],
+        record: Some(virgin("b")),
+        pod: None,
+    };
+    let found = findings(&said);
+    assert_eq!(found, [moved("b", "a")]);
+    let record: Record = [(ordinal(0), virgin("b"))].into_iter().collect();
+    assert_eq!(updated(&record, &found).get(ordinal(0)), Some(&virgin("a")));
+}
+
 #[rstest]
 #[case(
     relabel("a", Evidence::Record),

@@ -109,7 +109,12 @@ proptest! {
     fn a_record_is_read_back_as_it_was(
         places in prop::collection::btree_map(
             0u32..2000,
-            ("[a-z]{1,8}(\\.[a-z0-9]{1,4})?", prop::option::of("[0-9a-f]{1,32}"), prop::option::of("[0-9a-f-]{0,36}"), any::<bool>()),
+            (
+                "[a-z]{1,8}(\\.[a-z0-9]{1,4})?",
+                prop::option::of("[0-9a-f]{1,32}"),
+                prop::option::of("[0-9a-f-]{0,36}"),
+                any::<bool>(),
+            ),
             0..50,
         )
     ) {
