@@ -19,8 +19,6 @@ pub struct Cli {
 pub enum Command {
     /// Run the webhook on every replica, and the reconciler on the one that leads.
     Serve(ServeArgs),
-    /// Give ordinals free, so that their members start on other nodes. Data stays where it is.
-    Release(ReleaseArgs),
 }
 
 /// How to reach the cluster.
@@ -76,24 +74,6 @@ pub struct ServeArgs {
     /// Which log lines, such as `info,flock=debug`.
     #[arg(long, env = "FLOCK_LOG", default_value = "info,kube_lease_manager=warn")]
     pub log_filter: String,
-}
-
-/// `flock release`.
-#[derive(Debug, Args)]
-pub struct ReleaseArgs {
-    /// How to reach the cluster.
-    #[command(flatten)]
-    pub cluster: ClusterArgs,
-    /// The flock.
-    pub flock: String,
-    /// The ordinal; without it all of the flock's ordinals that have no running pod.
-    pub ordinal: Option<String>,
-    /// The flock's namespace.
-    #[arg(long, short, default_value = "default")]
-    pub namespace: String,
-    /// Do not ask.
-    #[arg(long)]
-    pub yes: bool,
 }
 
 /// Where certificates come from.

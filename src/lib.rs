@@ -3,9 +3,14 @@
 //! How the parts hang together is in `ARCHITECTURE.md`.
 
 pub mod admission;
+pub mod args;
 pub mod identity;
+pub mod leader;
 pub mod metrics;
 pub mod place;
 pub mod reconcile;
+pub mod run;
+pub mod telemetry;
+pub mod serve;
 pub mod tls;
 pub mod view;

@@ -318,3 +318,7 @@ impl SecretContent {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "rotation_tests.rs"]
+mod tests;

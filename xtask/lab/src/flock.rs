@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -24,15 +24,15 @@ const GROUPS: [&str; 3] = [
 const START: Duration = Duration::from_secs(60);
 
 /// Flock's replicas in a lab.
-pub struct Flock<'a> {
-    lab: &'a Lab,
+pub struct Flock {
+    lab: Arc<Lab>,
     binary: PathBuf,
     kubeconfig: PathBuf,
     args: Vec<String>,
     replicas: Vec<Mutex<Option<Process>>>,
 }
 
-impl<'a> Flock<'a> {
+impl Flock {
     /// The options that a lab needs so that the API server reaches replicas through their Service without a
     /// kube-proxy: it picks one of the Service's endpoints itself, at random.
     pub fn options(options: Options) -> Options {
@@ -40,7 +40,13 @@ impl<'a> Flock<'a> {
     }
 
     /// Applies the manifests of the project at `root` and starts `replicas` of `binary`; `args` go to each.
-    pub fn install(lab: &'a Lab, root: &Path, binary: &Path, replicas: usize, args: &[&str]) -> Result<Self> {
+    pub fn install(
+        lab: &Arc<Lab>,
+        root: &Path,
+        binary: &Path,
+        replicas: usize,
+        args: &[&str],
+    ) -> Result<Self> {
         for file in ["namespace.yaml", "service-account.yaml", "rbac.yaml"] {
             let path = root.join("deploy").join(file);
             lab.kubectl(&[
@@ -52,7 +58,7 @@ impl<'a> Flock<'a> {
         }
         lab.apply(&service(lab, replicas).to_string())?;
         let flock = Self {
-            lab,
+            lab: Arc::clone(lab),
             binary: binary.to_owned(),
             kubeconfig: lab.kubeconfig_for(ACCOUNT, &GROUPS)?,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),

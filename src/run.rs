@@ -1,0 +1,256 @@
+//! The composition root: the only file that knows every part.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use jiff::SignedDuration;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{Instrument, info, info_span};
+
+use crate::admission::{Admission, Lookup, Policy, Reservations, routes};
+use crate::args::{Certificates, Cli, ClusterArgs, Command, ServeArgs};
+use crate::leader::Leadership;
+use crate::metrics::{AdmissionMetrics, ReconcileMetrics};
+use crate::reconcile::{Controller, PlanConfig};
+use crate::serve::{Condition, Grace, Phase, Readiness, ServeMetrics, ServeOptions, Shutdown, shutdown};
+use crate::tls::issue::ServerName;
+use crate::tls::{
+    CertificateMetrics, ClientAuth, DirectoryKeeper, Keeper, KeeperConfig, LeafResolver, LeafStatus,
+    server_config,
+};
+use crate::view::{self, SharedView};
+
+/// Does what the command line says.
+pub fn run(cli: Cli) -> Result<()> {
+    // Before anything can choose another one: ring is what every part is built with.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        bail!("another cryptography provider was installed first");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match cli.command {
+        Command::Serve(args) => {
+            crate::telemetry::init(args.log_format, &args.log_filter).context("--log-filter")?;
+            runtime.block_on(serve(args))
+        }
+    }
+}
+
+/// A client for the cluster.
+pub async fn client(args: &ClusterArgs) -> Result<Client> {
+    let config = match &args.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("kubeconfig {} cannot be read", path.display()))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+        }
+        None => Config::infer().await.context("no cluster: give --kubeconfig, or run in a pod")?,
+    };
+    Client::try_from(config).context("the client for the cluster cannot be made")
+}
+
+async fn serve(args: ServeArgs) -> Result<()> {
+    let client = client(&args.cluster).await?;
+    let identity = args.identity.clone().unwrap_or_else(|| format!("flock-{}", std::process::id()));
+    let (trigger, ending) = shutdown::channel();
+    let signals = shutdown::signals().context("signals cannot be handled")?;
+    let grace = Grace { unready: Duration::from_secs(args.pre_drain.into()), ..Grace::default() };
+    tokio::spawn(trigger.on_signals(signals, grace));
+
+    let mut parts = Parts::start(&args, client, &identity).await?;
+    let webhook = crate::serve::bind(args.webhook_address).await?;
+    let admin = crate::serve::bind(args.admin_address).await?;
+    parts.watch_readiness(args.webhook_address, &ending);
+    let admin_router = shutdown_router(&parts, &ending);
+    let metrics = parts.serve_metrics.clone();
+    parts.tasks.spawn(async move {
+        // The admin port answers to the very end, so it takes no part in the webhook's shutdown.
+        let (_never, open) = shutdown::channel();
+        crate::serve::serve(admin, None, admin_router, ServeOptions::admin(), metrics, open).await;
+    });
+    info!(webhook = %args.webhook_address, admin = %args.admin_address, identity, "serving");
+    let served = crate::serve::serve(
+        webhook,
+        Some(Arc::clone(&parts.tls)),
+        parts.router.clone(),
+        ServeOptions::default(),
+        parts.serve_metrics.clone(),
+        ending.clone(),
+    );
+    tokio::select! {
+        cut = served => info!(cut, "served all there was"),
+        ended = parts.tasks.join_next() => bail!("a part of Flock ended before its time: {ended:?}"),
+    }
+    // Only now, so that a rotation during a long drain is still followed.
+    parts.leadership.release().await;
+    Ok(())
+}
+
+fn shutdown_router(parts: &Parts, ending: &Shutdown) -> axum::Router {
+    crate::serve::admin::router(parts.readiness.clone(), Arc::clone(&parts.registry), ending.clone())
+}
+
+/// The running parts of the process.
+struct Parts {
+    tasks: JoinSet<()>,
+    leadership: Leadership,
+    view: SharedView,
+    router: axum::Router,
+    tls: Arc<rustls::ServerConfig>,
+    resolver: Arc<LeafResolver>,
+    certificate: watch::Receiver<Option<LeafStatus>>,
+    readiness: Readiness,
+    registry: Arc<Registry>,
+    serve_metrics: ServeMetrics,
+}
+
+impl Parts {
+    async fn start(args: &ServeArgs, client: Client, identity: &str) -> Result<Self> {
+        let mut registry = Registry::default();
+        let admission_metrics = AdmissionMetrics::register(&mut registry);
+        let reconcile_metrics = ReconcileMetrics::register(&mut registry);
+        let certificate_metrics = CertificateMetrics::register(&mut registry);
+        let flock_registry = registry.sub_registry_with_prefix("flock");
+        let serve_metrics = ServeMetrics::register(flock_registry);
+        let readiness = Readiness::register(flock_registry);
+        let leadership = Leadership::compete(client.clone(), &args.namespace, "flock", identity)
+            .await
+            .with_context(|| format!("the Lease flock in namespace {} cannot be read or made", args.namespace))?;
+        let leads = leadership.leads();
+        let view = SharedView::default();
+        let reservations = Arc::new(Mutex::new(Reservations::default()));
+        let mut tasks = JoinSet::new();
+
+        let settled = Arc::clone(&reservations);
+        let watches = view::run(
+            client.clone(),
+            view.clone(),
+            Arc::new(move |key, pod| {
+                if let Some(ordinal) = pod.ordinal {
+                    settled.lock().settle(key, ordinal);
+                }
+            }),
+        );
+        tasks.spawn(watches.instrument(info_span!("watches")));
+        let plan_config =
+            PlanConfig { node_loss_grace: SignedDuration::from_secs(i64::from(args.node_loss_grace)) };
+        let controller =
+            Controller::new(client.clone(), view.clone(), identity, plan_config, reconcile_metrics);
+        tasks.spawn(controller.run(leads.clone()).instrument(info_span!("reconciler")));
+        let admission = Admission::new(
+            view.clone(),
+            reservations,
+            Lookup::new(client.clone()),
+            Policy { host_path_root: args.host_path_root.clone() },
+            leads.clone(),
+            admission_metrics,
+        );
+        let (resolver, certificate) = certificates(args, client, leads, certificate_metrics, &mut tasks);
+        Ok(Self {
+            tls: Arc::new(server_config(Arc::clone(&resolver), ClientAuth::None).context("TLS")?),
+            router: routes(Arc::new(admission)),
+            registry: Arc::new(registry),
+            tasks,
+            leadership,
+            view,
+            resolver,
+            certificate,
+            readiness,
+            serve_metrics,
+        })
+    }
+
+    /// Ready is: the caches are complete, a certificate that the API server trusts is loaded, and our own port
+    /// shows it.
+    fn watch_readiness(&mut self, address: SocketAddr, ending: &Shutdown) {
+        let caches = self.readiness.condition("caches");
+        let view = self.view.clone();
+        self.tasks.spawn(async move {
+            view.wait_until_synced().await;
+            caches.met();
+            std::future::pending().await
+        });
+        let trusted = self.readiness.condition("certificate");
+        self.tasks.spawn(watch_certificate(self.certificate.clone(), trusted));
+        let port = self.readiness.condition("port");
+        let (resolver, own_end) = (Arc::clone(&self.resolver), ending.clone());
+        let mut dialled = address;
+        if dialled.ip().is_unspecified() {
+            dialled.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        self.tasks.spawn(async move {
+            crate::serve::self_check(dialled, resolver, port, own_end.clone()).await;
+            own_end.reached(Phase::Aborted).await;
+            std::future::pending().await
+        });
+    }
+}
+
+fn certificates(
+    args: &ServeArgs,
+    client: Client,
+    leads: watch::Receiver<bool>,
+    metrics: CertificateMetrics,
+    tasks: &mut JoinSet<()>,
+) -> (Arc<LeafResolver>, watch::Receiver<Option<LeafStatus>>) {
+    match args.certificates {
+        Certificates::SelfSigned => {
+            let config = KeeperConfig {
+                namespace: args.namespace.clone(),
+                service_name: args.service_name.clone(),
+                extra_names: args.webhook_url.iter().filter_map(|url| host(url)).map(ServerName::parse).collect(),
+                ..KeeperConfig::default()
+            };
+            let keeper = Keeper::new(client, config, metrics);
+            let (resolver, status) = (keeper.resolver(), keeper.status());
+            tasks.spawn(
+                async move {
+                    if let Err(error) = keeper.run(leads, std::future::pending()).await {
+                        tracing::error!(%error, "the certificates' keeper ended");
+                    }
+                }
+                .instrument(info_span!("certificates")),
+            );
+            (resolver, status)
+        }
+        Certificates::CertManager => {
+            let keeper = DirectoryKeeper::new(args.certificate_dir.clone(), metrics);
+            let (resolver, status) = (keeper.resolver(), keeper.status());
+            tasks.spawn(
+                async move {
+                    keeper.run(std::future::pending()).await;
+                }
+                .instrument(info_span!("certificates")),
+            );
+            (resolver, status)
+        }
+    }
+}
+
+async fn watch_certificate(mut status: watch::Receiver<Option<LeafStatus>>, condition: Condition) {
+    loop {
+        match status.borrow_and_update().as_ref() {
+            Some(leaf) if leaf.trusted => condition.met(),
+            Some(_) => condition.unmet("the webhook configurations do not carry our CA yet"),
+            None => condition.unmet("no certificate yet"),
+        }
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn host(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("https://")?;
+    let authority = rest.split('/').next()?;
+    Some(match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next()?,
+        None => authority.split(':').next()?,
+    })
+}
