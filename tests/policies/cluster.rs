@@ -132,7 +132,7 @@ pub(crate) fn from<T: DeserializeOwned>(value: Value) -> T {
 pub(crate) fn pod(name: &str, labels: &Value, annotations: &Value, spec: Value) -> Pod {
     let mut whole = json!({
         "metadata": {"name": name, "labels": labels, "annotations": annotations},
-        "spec": {"containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10"}]},
+        "spec": {"containers": [{"name": "main", "image": "pause"}]},
     });
     if let Value::Object(fields) = spec {
         whole["spec"].as_object_mut().unwrap().extend(fields);

@@ -32,7 +32,7 @@ fn flock_wakes_replica_sets_and_does_nothing_else_to_them(#[case] patch: Value, 
             "metadata": {"name": "asleep", "annotations": {"kept": "yes"}},
             "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "asleep"}}, "template": {
                 "metadata": {"labels": {"app": "asleep"}},
-                "spec": {"containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10"}]}}},
+                "spec": {"containers": [{"name": "main", "image": "pause"}]}}},
         }));
         present(&Api::default_namespaced(client(As::Admin).await), &set).await;
         let sets: Api<ReplicaSet> = Api::default_namespaced(client(As::Flock).await);

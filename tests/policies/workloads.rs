@@ -38,7 +38,7 @@ fn template(labelled: bool, restart_policy: &str) -> Value {
     }
     json!({
         "metadata": {"labels": labels},
-        "spec": {"restartPolicy": restart_policy, "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10"}]},
+        "spec": {"restartPolicy": restart_policy, "containers": [{"name": "main", "image": "pause"}]},
     })
 }
 
