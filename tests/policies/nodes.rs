@@ -22,6 +22,7 @@ const NOTHING_ELSE: Option<&str> = Some("not their spec, taints, annotations");
 #[case::another_restriction(json!({"metadata": {"labels": {"team.node-restriction.kubernetes.io/0": ""}}}), LABELS_ONLY)]
 #[case::end_of_the_domain(json!({"metadata": {"labels": {"etcd.defaultflock.node-restriction.kubernetes.io/0": ""}}}), LABELS_ONLY)]
 #[case::no_number(json!({"metadata": {"labels": {"etcd.default.flock.node-restriction.kubernetes.io/x": ""}}}), LABELS_ONLY)]
+#[case::with_a_value(json!({"metadata": {"labels": {OWN_LABEL: "x"}}}), LABELS_ONLY)]
 #[case::second_spelling(json!({"metadata": {"labels": {"etcd.default.flock.node-restriction.kubernetes.io/00": ""}}}), LABELS_ONLY)]
 #[case::annotation(json!({"metadata": {"annotations": {"a": "b"}}}), NOTHING_ELSE)]
 #[case::taint(json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}), NOTHING_ELSE)]
