@@ -371,9 +371,9 @@ fn every_leaf_is_accepted_through_rotations_even_by_api_servers_that_lag() {
             assert!(play.is_accepted(9), "at second {second}");
         }
     }
-    assert_eq!(issuers.len(), 8, "one at first and one for each request");
+    assert_eq!(issuers.len(), 9, "one at first and one for each request");
     let authority = Authority::parse(play.secret.as_ref().unwrap()).unwrap();
-    assert_eq!(authority.previous.len(), 7);
+    assert_eq!(authority.previous.len(), 8);
 }
 
 #[rstest]
