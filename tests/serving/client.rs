@@ -149,13 +149,12 @@ impl Caller {
     }
 
     pub async fn call(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
-        let mut peer = match self.kept.take() {
-            Some(mut peer) if !peer.is_closed() => peer,
-            _ => {
-                self.connections += 1;
-                Peer::connect(self.address, &self.config).await?
-            }
-        };
+        let mut peer = self.kept.take();
+        if peer.as_mut().is_none_or(Peer::is_closed) {
+            self.connections += 1;
+            peer = Some(Peer::connect(self.address, &self.config).await?);
+        }
+        let mut peer = peer.unwrap();
         let answer = timeout(PATIENCE, peer.post(path, body)).await??;
         if !answer.closes {
             self.kept = Some(peer);
