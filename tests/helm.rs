@@ -2,6 +2,8 @@
 //!
 //! Needs helm 3, and kubectl for kustomize. FLOCK_HELM names the program; without it `helm` on PATH is used.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 #[allow(dead_code, reason = "shared with manifests.rs, which uses the rest")]
 #[path = "manifests/files.rs"]
 mod files;

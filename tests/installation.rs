@@ -1,6 +1,8 @@
 //! Flock as an administrator installs it: with all of its manifests, the rights of its ServiceAccount and nothing else,
 //! running the examples. What the policies or RBAC would keep from it shows in its log.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 #[allow(dead_code, reason = "shared with manifests.rs, which uses the rest")]
 #[path = "manifests/files.rs"]
 mod files;

@@ -2,6 +2,8 @@
 //!
 //! Whether an API server agrees with them is for `policies.rs` to find out.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod access;
 mod admission;
 mod documents;

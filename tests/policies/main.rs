@@ -3,6 +3,8 @@
 //!
 //! Flock itself does not run here. What holds without it is the point.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod cluster;
 #[allow(dead_code, reason = "shared with manifests.rs, which uses the rest")]
 #[path = "../manifests/files.rs"]
