@@ -48,11 +48,19 @@ impl Recording {
                     if let Some(now) = &pod.metadata.resource_version {
                         version.clone_from(now);
                     }
-                    seen.lock().unwrap().push(Change { at: Instant::now(), what, pod });
+                    seen.lock().unwrap().push(Change {
+                        at: Instant::now(),
+                        what,
+                        pod,
+                    });
                 }
             }
         });
-        Self { begin: Instant::now(), changes, task }
+        Self {
+            begin: Instant::now(),
+            changes,
+            task,
+        }
     }
 
     pub fn changes(&self) -> Vec<Change> {
@@ -67,7 +75,10 @@ impl Recording {
         for change in self.changes() {
             let up = change.what != "deleted" && is_ready(&change.pod);
             ready.insert(name(&change.pod), up);
-            let down = wanted.iter().filter(|name| ready.get(**name) != Some(&true)).count();
+            let down = wanted
+                .iter()
+                .filter(|name| ready.get(**name) != Some(&true))
+                .count();
             complete |= down == 0;
             if complete {
                 most = most.max(down);
@@ -78,7 +89,11 @@ impl Recording {
 
     /// The names of the pods in the order in which they were created.
     pub fn created(&self) -> Vec<String> {
-        self.changes().iter().filter(|change| change.what == "added").map(|change| name(&change.pod)).collect()
+        self.changes()
+            .iter()
+            .filter(|change| change.what == "added")
+            .map(|change| name(&change.pod))
+            .collect()
     }
 
     /// What happened, for a person.
@@ -90,9 +105,20 @@ impl Recording {
                 change.at.duration_since(self.begin).as_secs_f64(),
                 change.what,
                 name(pod),
-                pod.metadata.owner_references.iter().flatten().map(|o| o.name.as_str()).collect::<String>(),
-                pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("-"),
-                pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref()).map_or(0, Vec::len),
+                pod.metadata
+                    .owner_references
+                    .iter()
+                    .flatten()
+                    .map(|o| o.name.as_str())
+                    .collect::<String>(),
+                pod.spec
+                    .as_ref()
+                    .and_then(|spec| spec.node_name.as_deref())
+                    .unwrap_or("-"),
+                pod.spec
+                    .as_ref()
+                    .and_then(|spec| spec.scheduling_gates.as_ref())
+                    .map_or(0, Vec::len),
                 is_ready(pod),
                 pod.metadata.deletion_timestamp.is_some(),
             )
@@ -107,23 +133,40 @@ impl Recording {
         for Change { what, pod, .. } in self.changes() {
             let name = name(&pod);
             let labels = pod.metadata.labels.clone().unwrap_or_default();
-            let Some(flock) = labels.get("flock.dev/name") else { continue };
+            let Some(flock) = labels.get("flock.dev/name") else {
+                continue;
+            };
             let uid = pod.metadata.uid.clone().unwrap_or_default();
             if what == "deleted" {
                 alive.remove(&name);
                 continue;
             }
             let other = alive.insert(name.clone(), uid.clone());
-            assert!(other.as_ref().is_none_or(|other| *other == uid), "two pod objects were {name} at one time");
-            let ordinal = labels.get("flock.dev/ordinal").unwrap_or_else(|| panic!("{name} has no ordinal"));
+            assert!(
+                other.as_ref().is_none_or(|other| *other == uid),
+                "two pod objects were {name} at one time"
+            );
+            let ordinal = labels
+                .get("flock.dev/ordinal")
+                .unwrap_or_else(|| panic!("{name} has no ordinal"));
             assert_eq!(name, format!("{flock}-{ordinal}"), "name and label differ");
             let spec = pod.spec.clone().unwrap_or_default();
-            assert_eq!(spec.hostname.as_deref(), Some(name.as_str()), "hostname and name differ");
+            assert_eq!(
+                spec.hostname.as_deref(),
+                Some(name.as_str()),
+                "hostname and name differ"
+            );
             let namespace = pod.metadata.namespace.clone().unwrap_or_default();
             let label = format!("{flock}.{namespace}.flock.node-restriction.kubernetes.io/{ordinal}");
             let pinned = spec.node_selector.clone().unwrap_or_default();
-            let members: Vec<_> = pinned.keys().filter(|key| key.contains(".flock.node-restriction.")).collect();
-            assert!(members.iter().all(|key| **key == label), "{name} is pinned by {members:?}");
+            let members: Vec<_> = pinned
+                .keys()
+                .filter(|key| key.contains(".flock.node-restriction."))
+                .collect();
+            assert!(
+                members.iter().all(|key| **key == label),
+                "{name} is pinned by {members:?}"
+            );
             if let (Some(node), false) = (spec.node_name, members.is_empty()) {
                 let before = places.insert(name.clone(), node.clone());
                 assert!(

@@ -1,14 +1,14 @@
 //! The cluster of all tests, and a namespace for each.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use flock_lab::{Flock, Lab, Options};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::{Api, ObjectMeta, PostParams};
 use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -28,8 +28,17 @@ pub struct World {
 }
 
 impl World {
-    pub fn start() -> Self {
-        let options = Flock::options(Options { raised_limits: true, ..Options::fake(8) });
+    /// A cluster whose nodes kwok plays.
+    pub fn fake() -> Self {
+        Self::start(Options {
+            raised_limits: true,
+            ..Options::fake(8)
+        })
+    }
+
+    /// A cluster of this kind, with Flock's replicas as processes beside it.
+    pub fn start(options: Options) -> Self {
+        let options = Flock::options(options);
         let lab = Arc::new(Lab::start(options).expect("the lab starts"));
         lab.enter().expect("this thread joins the lab's network");
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -38,13 +47,22 @@ impl World {
         let flock = Flock::install(&lab, root, binary, 2, &args).expect("Flock installs");
         let client = lab.block_on(lab.client()).expect("a client");
         let runtime = lab.runtime().expect("a runtime");
-        Self { flock, lab, client, runtime, namespaces: AtomicU32::new(0) }
+        Self {
+            flock,
+            lab,
+            client,
+            runtime,
+            namespaces: AtomicU32::new(0),
+        }
     }
 
     /// Keeps the logs of a run that failed.
     pub fn keep(&self) {
         self.lab.keep_state();
-        let logs = self.lab.logs().map_or_else(|error| error.to_string(), |path| path.display().to_string());
+        let logs = self
+            .lab
+            .logs()
+            .map_or_else(|error| error.to_string(), |path| path.display().to_string());
         eprintln!("the lab's logs are kept: {logs}");
     }
 
@@ -54,12 +72,21 @@ impl World {
         self.lab.enter().expect("this thread joins the lab's network");
         let api = Api::<Namespace>::all(self.client.clone());
         let object = Namespace {
-            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                ..ObjectMeta::default()
+            },
             ..Namespace::default()
         };
-        self.lab.block_on(async { api.create(&PostParams::default(), &object).await }).expect("a namespace");
+        self.lab
+            .block_on(async { api.create(&PostParams::default(), &object).await })
+            .expect("a namespace");
         let recording = Recording::start(self, &name);
-        Scene { world: self, namespace: name, recording }
+        Scene {
+            world: self,
+            namespace: name,
+            recording,
+        }
     }
 }
 
@@ -79,14 +106,18 @@ impl Scene<'_> {
 
     /// Runs kubectl, which must succeed.
     pub fn run(&self, args: &[&str]) -> String {
-        self.kubectl(args).unwrap_or_else(|error| panic!("kubectl {args:?}: {error:#}"))
+        self.kubectl(args)
+            .unwrap_or_else(|error| panic!("kubectl {args:?}: {error:#}"))
     }
 
     /// Applies an object into the namespace.
     pub fn apply(&self, object: &Value) {
         let mut object = object.clone();
         object["metadata"]["namespace"] = json!(self.namespace);
-        self.world.lab.apply(&object.to_string()).unwrap_or_else(|error| panic!("{error:#}"));
+        self.world
+            .lab
+            .apply(&object.to_string())
+            .unwrap_or_else(|error| panic!("{error:#}"));
     }
 
     /// Applies an object that must be refused; returns the message.
@@ -101,7 +132,10 @@ impl Scene<'_> {
 
     pub fn pods(&self) -> Vec<Pod> {
         let api = Api::<Pod>::namespaced(self.world.client.clone(), &self.namespace);
-        let pods = self.world.lab.block_on(async { api.list(&kube::api::ListParams::default()).await });
+        let pods = self
+            .world
+            .lab
+            .block_on(async { api.list(&kube::api::ListParams::default()).await });
         pods.expect("pods can be listed").items
     }
 
@@ -114,9 +148,16 @@ impl Scene<'_> {
             }
             if Instant::now() > deadline {
                 let pods = self.kubectl(&["get", "pods", "-o", "wide"]).unwrap_or_default();
-                let owners = self.kubectl(&["get", "rs,rc,deploy", "-o", "wide"]).unwrap_or_default();
-                let events = self.kubectl(&["get", "events", "--sort-by=.lastTimestamp"]).unwrap_or_default();
-                panic!("{what} did not come about in {}\n{pods}\n{owners}\n{events}", self.namespace);
+                let owners = self
+                    .kubectl(&["get", "rs,rc,deploy", "-o", "wide"])
+                    .unwrap_or_default();
+                let events = self
+                    .kubectl(&["get", "events", "--sort-by=.lastTimestamp"])
+                    .unwrap_or_default();
+                panic!(
+                    "{what} did not come about in {}\n{pods}\n{owners}\n{events}",
+                    self.namespace
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -140,7 +181,9 @@ impl Scene<'_> {
 
     /// The node of a member.
     pub fn node_of(&self, pod: &str) -> String {
-        self.pod(pod).and_then(|pod| pod.spec?.node_name).unwrap_or_else(|| panic!("{pod} has no node"))
+        self.pod(pod)
+            .and_then(|pod| pod.spec?.node_name)
+            .unwrap_or_else(|| panic!("{pod} has no node"))
     }
 
     /// The messages of all events about objects of this name.
@@ -162,11 +205,18 @@ impl Scene<'_> {
 impl Drop for Scene<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- events of pods in {} ---\n{}", self.namespace, self.recording.story());
+            eprintln!(
+                "--- events of pods in {} ---\n{}",
+                self.namespace,
+                self.recording.story()
+            );
             return;
         }
         self.recording.check();
-        let _ = self.world.lab.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"]);
+        let _ = self
+            .world
+            .lab
+            .kubectl(&["delete", "namespace", &self.namespace, "--wait=false"]);
     }
 }
 
@@ -182,9 +232,17 @@ pub fn is_ready(pod: &Pod) -> bool {
 
 /// A workload with members of the flock `db`.
 pub fn workload(kind: &str, name: &str, replicas: u32) -> Value {
-    let api = if kind == "ReplicationController" { "v1" } else { "apps/v1" };
+    let api = if kind == "ReplicationController" {
+        "v1"
+    } else {
+        "apps/v1"
+    };
     let selector = json!({ "app": name });
-    let selector = if kind == "ReplicationController" { selector } else { json!({ "matchLabels": selector }) };
+    let selector = if kind == "ReplicationController" {
+        selector
+    } else {
+        json!({ "matchLabels": selector })
+    };
     json!({
         "apiVersion": api, "kind": kind,
         "metadata": { "name": name, "labels": { "flock.dev/name": "db" } },

@@ -1,0 +1,35 @@
+//! Flock on real kubelets: containers that run, and files on the nodes' disks.
+//!
+//! All tests share one cluster of three nodes. Where a machine cannot run real nodes (no root, a kernel without
+//! what pod networks need) the tests are skipped, and say why.
+
+// A test says what it expects where it expects it, and its modules are private to it anyway.
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr
+)]
+
+#[path = "../cluster/harness.rs"]
+mod harness;
+#[expect(dead_code, reason = "the tests with fake nodes use more of it")]
+#[path = "../cluster/record.rs"]
+mod record;
+mod storage;
+#[expect(dead_code, reason = "the tests with fake nodes use more of it")]
+#[path = "../cluster/world.rs"]
+mod world;
+
+use flock_lab::{Options, real_nodes_possible};
+
+use world::World;
+
+fn main() {
+    if let Err(reason) = real_nodes_possible() {
+        eprintln!("skipped, since this machine cannot run real nodes: {reason:#}");
+        return;
+    }
+    harness::run(&[storage::TESTS].concat(), || World::start(Options::real(3)));
+}
