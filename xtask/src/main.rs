@@ -1,7 +1,12 @@
 //! Flock's own commands: `cargo xtask --help` lists them.
 
+mod count;
+mod demo;
+mod image;
 mod lab;
+mod test;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -19,14 +24,28 @@ enum Command {
     /// Runs real Kubernetes clusters on this machine.
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Shows a plain ReplicaSet of three etcd members become a flock on a real cluster.
+    Demo(demo::Demo),
+    /// Runs all tests, on real clusters where one is needed.
+    Test(test::Test),
+    /// Writes Flock's image as an OCI archive.
+    Image(image::Build),
 }
 
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Lab(command) => lab::run(command),
+        Command::Demo(demo) => demo::run(&demo).map(|()| ExitCode::SUCCESS),
+        Command::Test(test) => test::run(&test).map(|()| ExitCode::SUCCESS),
+        Command::Image(build) => image::run(&build).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         lab::complain(&error);
         ExitCode::FAILURE
     })
+}
+
+/// Writes a line for a person. A closed standard output is no reason to fail.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

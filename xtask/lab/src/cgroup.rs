@@ -14,16 +14,24 @@ pub(crate) fn is_unified() -> bool {
 
 /// The hierarchies that pods use: one on a machine with version 2, else one for each controller.
 fn hierarchies() -> Vec<PathBuf> {
+    let mut all = mounted();
+    // Beside version 1, the one of version 2 has no controllers.
+    all.retain(|hierarchy| !hierarchy.ends_with("unified"));
+    all
+}
+
+/// All hierarchies, also those in which only runc makes groups.
+fn mounted() -> Vec<PathBuf> {
     if is_unified() {
         return vec![PathBuf::from(ROOT)];
     }
     let Ok(entries) = fs::read_dir(ROOT) else {
         return Vec::new();
     };
+    // Controllers that are mounted together are links to one folder.
     entries
         .flatten()
-        // Controllers that are mounted together are links to one folder; the empty v2 one is not used.
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.file_name() != "unified")
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| entry.path())
         .collect()
 }
@@ -75,9 +83,32 @@ fn inherit_cpuset(parent: &Path, group: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The processes of a node's containers.
+pub(crate) fn processes_of_node(lab: &str, node: &str) -> Vec<i32> {
+    let mut processes = Vec::new();
+    for hierarchy in hierarchies() {
+        collect_processes(&hierarchy.join(lab_group(lab)).join(node), &mut processes);
+    }
+    processes.sort_unstable();
+    processes.dedup();
+    processes
+}
+
+fn collect_processes(group: &Path, found: &mut Vec<i32>) {
+    let list = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    found.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()));
+    let Ok(entries) = fs::read_dir(group) else { return };
+    for entry in entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+    {
+        collect_processes(&entry.path(), found);
+    }
+}
+
 /// Removes the groups of a lab whose processes have ended.
 pub(crate) fn remove_lab(lab: &str) {
-    for hierarchy in hierarchies() {
+    for hierarchy in mounted() {
         remove_tree(&hierarchy.join(lab_group(lab)));
     }
 }

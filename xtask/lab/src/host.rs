@@ -28,12 +28,11 @@ pub(crate) const BASE_TOOLS: &[Tool] = &[
     tool("nsenter", "util-linux"),
 ];
 
-/// A lab with real nodes, or with kube-proxy, needs these as well.
-pub(crate) const NODE_TOOLS: &[Tool] = &[
-    tool("runc", "runc"),
-    tool("iptables", "iptables"),
-    tool("conntrack", "conntrack"),
-];
+/// kube-proxy needs these as well.
+pub(crate) const PROXY_TOOLS: &[Tool] = &[tool("iptables", "iptables"), tool("conntrack", "conntrack")];
+
+/// Real nodes need this as well.
+pub(crate) const NODE_TOOLS: &[Tool] = &[tool("runc", "runc")];
 
 /// An image with a shell in it needs this.
 pub(crate) const IMAGE_TOOLS: &[Tool] = &[tool("busybox", "busybox-static")];

@@ -1,25 +1,21 @@
 //! A lab that runs: what one can do with it.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::components::Components;
 use crate::pki::Pki;
-use crate::process::{Process, Signal};
 use crate::sandbox::Sandbox;
-use crate::service::{Services, log_path};
-use crate::{dirs, host, net, state};
+use crate::service::Services;
+use crate::{dirs, net, state};
 
 /// A cluster: one that the lab runs, or one that exists elsewhere.
 ///
@@ -171,77 +167,6 @@ impl Lab {
         kube::Client::try_from(config.with_context(failure)?).with_context(failure)
     }
 
-    /// A command that runs `program` inside of the lab, with the administrator's KUBECONFIG and the lab's
-    /// programs on PATH. It keeps the terminal and the working folder.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Result<Command> {
-        let Some(cluster) = &self.cluster else {
-            let mut command = Command::new(program);
-            command.env("KUBECONFIG", &self.kubeconfig);
-            return Ok(command);
-        };
-        let nsenter = host::find_program("nsenter").context("nsenter is missing: install util-linux")?;
-        let mut command = Command::new(nsenter);
-        command
-            .arg(format!("--target={}", cluster.sandbox.init().pid))
-            .args(["--mount", "--net", "--pid"])
-            .arg(format!("--wd={}", std::env::current_dir()?.display()))
-            .arg("--")
-            .arg(program)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("PATH", path_variable(&cluster.components)?);
-        Ok(command)
-    }
-
-    /// Runs kubectl as the administrator and returns what it prints.
-    pub fn kubectl<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<String> {
-        let output = self.command("kubectl")?.args(args).stdin(Stdio::null()).output();
-        let output = output.context("kubectl could not be started")?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let args: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
-        bail!(
-            "kubectl {} failed: {}",
-            args.join(" "),
-            String::from_utf8_lossy(&output.stderr).trim()
-        )
-    }
-
-    /// Applies a manifest as the administrator.
-    pub fn apply(&self, manifest: &str) -> Result<()> {
-        let mut file = tempfile::NamedTempFile::new().context("no temporary file could be made")?;
-        std::io::Write::write_all(&mut file, manifest.as_bytes())
-            .context("a temporary file can't be written")?;
-        self.kubectl(&[OsStr::new("apply"), "-f".as_ref(), file.path().as_os_str()])
-            .map(drop)
-    }
-
-    /// Starts `program` inside of the lab, under `name`, with its output in a log file of the lab. Its
-    /// environment is this process's own plus `env`, KUBECONFIG and PATH.
-    pub fn spawn(
-        &self,
-        name: &str,
-        program: &Path,
-        args: &[&str],
-        env: &BTreeMap<String, String>,
-    ) -> Result<Process> {
-        let cluster = self.cluster()?;
-        let log = log_path(&cluster.run, name);
-        let output = File::options().create(true).append(true).open(&log);
-        let output = output.with_context(|| format!("{} can't be written", log.display()))?;
-        let mut command = Command::new(program);
-        command
-            .args(args)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("PATH", path_variable(&cluster.components)?)
-            .envs(env)
-            .current_dir(&cluster.run)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone().context("a log file can't be shared")?)
-            .stderr(output);
-        Process::started(name, cluster.sandbox.spawn(command, None)?, log)
-    }
-
     /// The file that the API server writes every request into, one JSON object to a line.
     pub fn audit_log(&self) -> Result<PathBuf> {
         Ok(crate::audit_log_path(&self.cluster()?.run))
@@ -262,60 +187,6 @@ impl Lab {
         Ok(&self.cluster()?.components)
     }
 
-    /// The names of the cluster's components and whether each runs.
-    pub fn component_names(&self) -> Result<Vec<(String, bool)>> {
-        Ok(self.cluster()?.services.list())
-    }
-
-    /// The process of a component that runs.
-    pub fn component_process(&self, component: &str) -> Result<crate::ProcessId> {
-        self.cluster()?.services.process_id(component)
-    }
-
-    /// Stops a component with SIGTERM.
-    pub fn stop(&self, component: &str) -> Result<()> {
-        self.cluster()?.services.stop(component, false)
-    }
-
-    /// Kills a component.
-    pub fn kill(&self, component: &str) -> Result<()> {
-        self.cluster()?.services.stop(component, true)
-    }
-
-    /// Starts a component that was stopped or killed, and waits until it is ready.
-    pub fn start_component(&self, component: &str) -> Result<()> {
-        self.cluster()?.services.start(component)?;
-        self.wait_ready(component)
-    }
-
-    /// Stops a component, starts it again and waits until it is ready.
-    pub fn restart(&self, component: &str) -> Result<()> {
-        self.stop(component)?;
-        self.start_component(component)
-    }
-
-    /// Halts a component where it is, as a machine does that is overloaded; see [`Lab::unpause`].
-    pub fn pause(&self, component: &str) -> Result<()> {
-        self.cluster()?.services.signal(component, Signal::SIGSTOP)
-    }
-
-    /// Lets a paused component go on.
-    pub fn unpause(&self, component: &str) -> Result<()> {
-        self.cluster()?.services.signal(component, Signal::SIGCONT)
-    }
-
-    /// The IPv4 addresses that the lab's DNS has for `name`, sorted; none when there is no such name.
-    pub fn dns_lookup_a(&self, name: &str) -> Result<Vec<std::net::IpAddr>> {
-        self.cluster()?;
-        self.block_on(crate::dns::lookup_a(name))
-    }
-
-    /// The names that the lab's DNS has for `address`, sorted; none when there are none.
-    pub fn dns_lookup_ptr(&self, address: std::net::IpAddr) -> Result<Vec<String>> {
-        self.cluster()?;
-        self.block_on(crate::dns::lookup_ptr(address))
-    }
-
     /// Keeps logs and data on disk after the lab's end, for a person to look at.
     pub fn keep_state(&self) {
         if let Some(cluster) = &self.cluster {
@@ -331,6 +202,11 @@ impl Lab {
         cluster.sandbox.keep()?;
         cluster.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(())
+    }
+
+    /// Lets the lab go on after this process, for a person to look around in.
+    pub fn keep_running(self) -> Result<()> {
+        self.outlive_process()
     }
 
     /// Ends the lab, and says when something of it is left.

@@ -8,6 +8,9 @@ use anyhow::{Result, bail};
 use crate::components::DEFAULT_KUBERNETES;
 use crate::net;
 
+/// Names the version of Kubernetes of labs that are started without one being asked for.
+pub const KUBERNETES_VARIABLE: &str = "FLOCK_LAB_KUBERNETES";
+
 /// The nodes of a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nodes {
@@ -27,6 +30,10 @@ pub enum Nodes {
 
 /// Settings of a lab. The constructors set what production clusters have.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a setting of its own, set by name"
+)]
 pub struct Options {
     /// The lab's name; None: one that no other lab has.
     pub name: Option<String>,
@@ -62,7 +69,7 @@ impl Options {
     fn with(nodes: Nodes) -> Self {
         Self {
             name: None,
-            kubernetes: DEFAULT_KUBERNETES.to_owned(),
+            kubernetes: std::env::var(KUBERNETES_VARIABLE).unwrap_or_else(|_| DEFAULT_KUBERNETES.to_owned()),
             nodes,
             lifeline: true,
             raised_limits: false,

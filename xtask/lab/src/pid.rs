@@ -25,10 +25,10 @@ impl ProcessId {
     pub fn of(pid: i32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
             .with_context(|| format!("process {pid} ended before it could be identified"))?;
-        let stat = parse_stat(&stat).with_context(|| format!("/proc/{pid}/stat reads {stat:?}"))?;
+        let parsed = parse_stat(&stat).with_context(|| format!("/proc/{pid}/stat reads {stat:?}"))?;
         Ok(Self {
             pid,
-            start: stat.start,
+            start: parsed.start,
         })
     }
 
@@ -78,16 +78,16 @@ const EXITING: u64 = 0x4;
 
 /// Reads `/proc/PID/stat`. The command's name comes second, in parentheses, and may itself hold spaces and
 /// parentheses, so fields are counted from the last one.
-fn parse_stat(stat: &str) -> Option<Stat> {
-    let (_, rest) = stat.rsplit_once(')')?;
+fn parse_stat(line: &str) -> Option<Stat> {
+    let (_, rest) = line.rsplit_once(')')?;
     // The first one here is the third of the line.
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    let state = *fields.first()?;
+    let letter = *fields.first()?;
     let flags: u64 = fields.get(6)?.parse().ok()?;
     let start = fields.get(19)?.parse().ok()?;
     // The first process of a lab may hang in its end, harmless, until somebody reaps what it has killed.
     Some(Stat {
-        running: !matches!(state, "Z" | "X") && flags & EXITING == 0,
+        running: !matches!(letter, "Z" | "X") && flags & EXITING == 0,
         start,
     })
 }

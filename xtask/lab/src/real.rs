@@ -6,14 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
 
-use crate::image::{self, Image};
-use crate::lab::{Cluster, Lab};
-use crate::pki::{Host, write_private};
-use crate::process::Process;
+use crate::lab::Lab;
+use crate::node_config::{kubelet, write_runtime_config};
+use crate::process::{Process, Signal};
 use crate::service::{Service, log_path};
-use crate::{cgroup, digest, dirs, host, net};
+use crate::{ProcessId, cgroup, digest, host, image};
 
 /// How long a container runtime may take to start, and an image to be imported.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,11 +29,11 @@ fn mounts_name(node: &str) -> String {
 fn runtime_name(node: &str) -> String {
     format!("containerd-{node}")
 }
-fn kubelet_name(node: &str) -> String {
+pub(crate) fn kubelet_name(node: &str) -> String {
     format!("kubelet-{node}")
 }
 /// The container runtime's socket; `/run` is the lab's own, and its path is short enough for a socket.
-fn socket(node: &str) -> String {
+pub(crate) fn socket(node: &str) -> String {
     format!("/run/{node}/containerd.sock")
 }
 
@@ -43,6 +41,7 @@ fn socket(node: &str) -> String {
 pub fn real_nodes_possible() -> Result<()> {
     host::require_root()?;
     host::install_missing(host::NODE_TOOLS)?;
+    host::install_missing(host::PROXY_TOOLS)?;
     fs::File::open(KERNEL_LOG)
         .with_context(|| format!("{KERNEL_LOG} can't be read, and a kubelet does not start without"))?;
     let group = format!("probe-{}", std::process::id());
@@ -66,8 +65,14 @@ pub fn real_nodes_possible() -> Result<()> {
 }
 
 impl Lab {
+    /// Makes real nodes and starts their programs.
+    pub(crate) fn add_real_nodes(&self, count: usize) -> Result<()> {
+        let images = stock_images(&self.cluster()?.run)?;
+        (0..count).try_for_each(|index| self.add_real_node(index, &images))
+    }
+
     /// Makes node `index` and starts its programs; it registers itself.
-    pub(crate) fn add_real_node(&self, index: usize) -> Result<()> {
+    fn add_real_node(&self, index: usize, images: &[PathBuf]) -> Result<()> {
         let cluster = self.cluster()?;
         let node = format!("node-{index}");
         let dir = node_dir(&cluster.run, &node);
@@ -112,8 +117,8 @@ impl Lab {
         cluster
             .services
             .update_state(|state| state.nodes.push(node.clone()))?;
-        for image in stock_images()? {
-            self.import_on(&node, &image)?;
+        for image in images {
+            self.import_on(&node, image)?;
         }
         self.add_in_node(&node, kubelet(self, cluster, &node, &dir, index)?)
     }
@@ -206,6 +211,44 @@ impl Lab {
         self.start_component(&kubelet_name(node))
     }
 
+    /// Ends every process of a real node at once, containers included, as a power cut does. What its pods have
+    /// written is still there at [`Lab::boot_node`].
+    pub fn crash_node(&self, node: &str) -> Result<()> {
+        let cluster = self.cluster()?;
+        let holder = cluster.services.process_id(&mounts_name(node))?;
+        // The kubelet first, which would start again what ends.
+        for name in [kubelet_name(node), runtime_name(node)] {
+            self.kill(&name)?;
+        }
+        let mounts =
+            fs::read_link(format!("/proc/{}/ns/mnt", holder.pid)).context("the node's mounts are gone")?;
+        // What the runtime started shares its mounts, or is in the kubelet's control group.
+        let shares_mounts = |pid: &i32| {
+            *pid != holder.pid
+                && fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|link| link == mounts)
+        };
+        let mut processes = all_processes()?;
+        processes.retain(shares_mounts);
+        processes.extend(cgroup::processes_of_node(&self.name, node));
+        let processes: Vec<_> = processes
+            .into_iter()
+            .filter_map(|pid| ProcessId::of(pid).ok())
+            .collect();
+        for process in &processes {
+            process.signal(Signal::SIGKILL)?;
+        }
+        if processes.iter().all(|process| process.wait_end(RUNTIME_TIMEOUT)) {
+            return Ok(());
+        }
+        bail!("a process of {node} did not end within {RUNTIME_TIMEOUT:?}")
+    }
+
+    /// Starts a crashed node's programs again.
+    pub fn boot_node(&self, node: &str) -> Result<()> {
+        self.start_component(&runtime_name(node))?;
+        self.start_component(&kubelet_name(node))
+    }
+
     /// The folder, on this machine, that a real node's pods see as `/var/lib/flock`.
     pub fn node_disk(&self, node: &str) -> Result<PathBuf> {
         let disk = node_dir(&self.cluster()?.run, node).join("disk");
@@ -219,174 +262,28 @@ impl Lab {
     }
 }
 
+/// The numbers of all processes of this machine.
+fn all_processes() -> Result<Vec<i32>> {
+    let entries = fs::read_dir("/proc").context("/proc can't be read")?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
 fn node_dir(run: &Path, node: &str) -> PathBuf {
     run.join("nodes").join(node)
 }
 
-/// The archives that every node gets. They are made anew for each lab's start only when they are missing.
-fn stock_images() -> Result<Vec<PathBuf>> {
-    let dir = dirs::lab_dir()?.join("images");
-    let stock: [(&str, fn() -> Result<Image>); 2] = [("pause", image::pause), ("busybox", image::busybox)];
-    stock
+/// The archives that every node gets, made anew for each lab: it takes less time than to find out whether an
+/// old one is still right.
+fn stock_images(run: &Path) -> Result<Vec<PathBuf>> {
+    [("pause", image::pause()?), ("busybox", image::busybox()?)]
         .into_iter()
-        .map(|(name, make)| {
-            let path = dir.join(format!("{name}.tar"));
-            if !path.is_file() {
-                make()?.write(&path)?;
-            }
+        .map(|(name, image)| {
+            let path = run.join("images").join(format!("{name}.tar"));
+            image.write(&path)?;
             Ok(path)
         })
         .collect()
-}
-
-/// The settings of containerd and of its network plugins.
-fn write_runtime_config(cluster: &Cluster, node: &str, dir: &Path, index: usize) -> Result<()> {
-    let network = json!({
-        "cniVersion": "1.0.0",
-        "name": "lab",
-        "plugins": [
-            {
-                // Not a bridge: every packet passes the lab's routing, so that a Service's address also leads
-                // to a pod on the caller's own node, without a kernel module for bridges.
-                "type": "ptp",
-                "ipMasq": false,
-                "ipam": {
-                    "type": "host-local",
-                    "ranges": [[{"subnet": net::real_pod_cidr(index)}]],
-                    "dataDir": dir.join("ipam"),
-                    "routes": [{"dst": "0.0.0.0/0"}],
-                },
-            },
-            {"type": "loopback"},
-        ],
-    });
-    write_private(&dir.join("cni/10-lab.conflist"), &network.to_string())?;
-    let root = dir.join("containerd");
-    let snapshotter = if overlay_works(dir) { "overlayfs" } else { "native" };
-    let config = format!(
-        r#"version = 3
-root = "{root}"
-state = "/run/{node}/containerd"
-disabled_plugins = ["io.containerd.nri.v1.nri"]
-[grpc]
-address = "{socket}"
-[ttrpc]
-address = "{socket}.ttrpc"
-[plugins.'io.containerd.cri.v1.images']
-snapshotter = "{snapshotter}"
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-sandbox = "{pause}"
-[plugins.'io.containerd.cri.v1.runtime']
-# A container in a confined machine may not lower its score.
-restrict_oom_score_adj = true
-[plugins.'io.containerd.cri.v1.runtime'.cni]
-bin_dirs = ["{plugins}"]
-conf_dir = "{cni}"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-SystemdCgroup = false
-"#,
-        root = root.display(),
-        socket = socket(node),
-        pause = image::PAUSE_IMAGE,
-        plugins = cluster.components.cni_dir().display(),
-        cni = dir.join("cni").display(),
-    );
-    write_private(&dir.join("containerd.toml"), &config)
-}
-
-/// Whether the file system that the lab is on can be part of an overlay; one that is itself an overlay can't.
-fn overlay_works(dir: &Path) -> bool {
-    let script = "cd \"$1\" && mkdir -p lower upper work merged && \
-                  mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged";
-    let probe = dir.join("overlay");
-    let works = fs::create_dir_all(&probe).is_ok()
-        && Command::new("unshare")
-            .args(["--mount", "--", "sh", "-c", script, "sh"])
-            .arg(&probe)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
-    // A leftover costs nothing, and goes with the lab's folder.
-    let _ = fs::remove_dir_all(&probe);
-    works
-}
-
-/// The kubelet of a node.
-fn kubelet(lab: &Lab, cluster: &Cluster, node: &str, dir: &Path, index: usize) -> Result<Service> {
-    let user = format!("system:node:{node}");
-    let ip = net::real_node_ip(index);
-    let certificate = format!("kubelet-{node}");
-    let hosts = [Host::Ip(ip), Host::Name(node.to_owned())];
-    cluster
-        .pki
-        .issue(&certificate, &user, &["system:nodes"], &hosts)?;
-    let resolver = dir.join("resolv.conf");
-    write_private(&resolver, &format!("nameserver {}\n", net::DNS))?;
-    let config = json!({
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "address": ip,
-        "port": 10250,
-        "readOnlyPort": 0,
-        "healthzPort": 0,
-        "authentication": {
-            "anonymous": {"enabled": false},
-            "webhook": {"enabled": true},
-            "x509": {"clientCAFile": cluster.pki.path("ca.crt")},
-        },
-        "authorization": {"mode": "Webhook"},
-        "tlsCertFile": cluster.pki.path(&format!("{certificate}.crt")),
-        "tlsPrivateKeyFile": cluster.pki.path(&format!("{certificate}.key")),
-        "containerRuntimeEndpoint": format!("unix://{}", socket(node)),
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": cgroup::make_node(&lab.name, node)?,
-        "cgroupsPerQOS": true,
-        "enforceNodeAllocatable": ["pods"],
-        "failCgroupV1": false,
-        "failSwapOn": false,
-        "clusterDNS": [net::DNS],
-        "clusterDomain": "cluster.local",
-        "resolvConf": resolver,
-        "podLogsDir": dir.join("pods"),
-        "volumePluginDir": dir.join("volume-plugins"),
-        "staticPodPath": dir.join("manifests"),
-        // Rules that all kubelets of the lab would share.
-        "makeIPTablesUtilChains": false,
-        // All nodes are on one disk: its filling up is not theirs to heal.
-        "localStorageCapacityIsolation": false,
-        "imageGCHighThresholdPercent": 100,
-        "evictionHard": {
-            "memory.available": "0%",
-            "nodefs.available": "0%",
-            "imagefs.available": "0%",
-            "nodefs.inodesFree": "0%",
-            "imagefs.inodesFree": "0%",
-        },
-        "nodeStatusUpdateFrequency": "5s",
-    });
-    let path = dir.join("kubelet.json");
-    write_private(&path, &config.to_string())?;
-    let mut args = vec![
-        format!("--config={}", path.display()),
-        format!(
-            "--kubeconfig={}",
-            cluster.pki.kubeconfig(&user, &["system:nodes"])?.display()
-        ),
-        format!("--hostname-override={node}"),
-        format!("--node-ip={ip}"),
-        format!("--root-dir={}", dir.join("kubelet").display()),
-        format!(
-            "--node-labels=topology.kubernetes.io/zone=zone-{},lab.flock.dev/node=real",
-            index % 3
-        ),
-    ];
-    args.extend(cluster.kubelet_args.iter().cloned());
-    Ok(Service::new(
-        kubelet_name(node),
-        cluster.components.program("kubelet"),
-        args,
-    ))
 }

@@ -1,17 +1,14 @@
 //! How a lab starts: from nothing, or by joining one that runs.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Api, ListParams};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use kube::api::Api;
 
 use crate::components::Components;
 use crate::lab::{Cluster, Lab, path_variable, runtime};
@@ -21,27 +18,26 @@ use crate::progress::{human, say};
 use crate::sandbox::Sandbox;
 use crate::service::Services;
 use crate::state::{self, State};
-use crate::{FakeNode, ProcessId, control_plane, dirs, dns, fake, host, net};
+use crate::{FakeNode, ProcessId, control_plane, dirs, fake, host, net};
 
-/// How long a component may take until it is ready, on a machine that has other things to do.
-const READY_TIMEOUT: Duration = Duration::from_secs(120);
-/// How often it is looked at meanwhile.
-const POLL: Duration = Duration::from_millis(50);
 /// The rights of CoreDNS, which a cluster's installer brings, not the API server.
 const RBAC: &str = include_str!("rbac.json");
 
 impl Lab {
     /// Builds what is missing, and starts a lab. Nothing is left when it fails, except, for a person to look
     /// at, its logs.
-    pub fn start(options: Options) -> Result<Self> {
+    pub fn start(mut options: Options) -> Result<Self> {
         let started = Instant::now();
         options.check()?;
         host::require_root()?;
         host::install_missing(host::BASE_TOOLS)?;
-        if options.kube_proxy {
+        if options.is_real() {
             host::install_missing(host::NODE_TOOLS)?;
         }
-        let name = options.name.clone().unwrap_or_else(unique_name);
+        if options.kube_proxy {
+            host::install_missing(host::PROXY_TOOLS)?;
+        }
+        let name = options.name.take().unwrap_or_else(unique_name);
         dirs::check_name(&name)?;
         let components = Components::new(&options.kubernetes)?;
         components.ensure(options.is_real())?;
@@ -193,11 +189,7 @@ impl Lab {
                     ))?;
                 }
             }
-            Nodes::Real { count } => {
-                for index in 0..count {
-                    self.add_real_node(index)?;
-                }
-            }
+            Nodes::Real { count } => self.add_real_nodes(count)?,
         }
         if options.kube_proxy {
             services.add(control_plane::proxy(components, pki, run, options)?)?;
@@ -214,86 +206,6 @@ impl Lab {
             Ok(())
         }
     }
-
-    /// Waits until a component answers; those that have nothing to ask are ready at once.
-    pub(crate) fn wait_ready(&self, component: &str) -> Result<()> {
-        match component {
-            "kube-apiserver" | "etcd" => self.wait_until("the API server is ready", async || {
-                let request = http::Request::get("/readyz").body(Vec::new())?;
-                Ok(self.client().await?.request_text(request).await.is_ok())
-            }),
-            "coredns" => self.wait_until("DNS answers", async || {
-                Ok(!dns::lookup_a("kubernetes.default.svc.cluster.local")
-                    .await?
-                    .is_empty())
-            }),
-            "kube-proxy" => self.wait_until("kube-proxy has set up Services", async || {
-                answers_ok(net::PROXY_HEALTH, "/healthz").await
-            }),
-            name => match name.strip_prefix("containerd-") {
-                Some(node) => self.wait_runtime(node),
-                None => Ok(()),
-            },
-        }
-    }
-
-    /// Waits until every node that the lab has made is ready.
-    pub fn wait_nodes_ready(&self) -> Result<()> {
-        let wanted = self.cluster()?.services.state().nodes;
-        self.wait_until("all nodes are ready", async || {
-            let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client().await?);
-            let nodes = nodes.list(&ListParams::default()).await?;
-            // A new node has a taint until the controller manager has seen that it is ready.
-            let ready = |node: &&k8s_openapi::api::core::v1::Node| {
-                let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-                let tainted = node.spec.as_ref().is_some_and(|spec| spec.taints.is_some());
-                !tainted
-                    && conditions
-                        .is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
-            };
-            let names: Vec<_> = nodes
-                .iter()
-                .filter(ready)
-                .filter_map(|node| node.metadata.name.as_ref())
-                .collect();
-            Ok(wanted.iter().all(|name| names.contains(&name)))
-        })
-    }
-
-    /// Asks `condition` until it holds. An error of it counts as no; the last one is told when time is up or
-    /// a program of the cluster has ended.
-    pub(crate) fn wait_until<F>(&self, what: &str, condition: impl Fn() -> F + Sync) -> Result<()>
-    where
-        F: Future<Output = Result<bool>> + Send,
-    {
-        let services = &self.cluster()?.services;
-        let deadline = Instant::now() + READY_TIMEOUT;
-        loop {
-            let answer = self.block_on(condition());
-            if matches!(answer, Ok(true)) {
-                return Ok(());
-            }
-            services.check()?;
-            if Instant::now() >= deadline {
-                let error = answer
-                    .err()
-                    .map_or_else(String::new, |error| format!(": {error:#}"));
-                bail!("it took more than {} until {what}{error}", human(READY_TIMEOUT));
-            }
-            thread::sleep(POLL);
-        }
-    }
-}
-
-/// Whether a server without encryption answers a question with 200.
-async fn answers_ok(address: SocketAddr, path: &str) -> Result<bool> {
-    let mut stream = tokio::net::TcpStream::connect(address).await?;
-    stream
-        .write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())
-        .await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer.split(' ').nth(1) == Some("200"))
 }
 
 /// A name that no other lab of this machine has: two processes with one number can't run at once, and what a
