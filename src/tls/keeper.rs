@@ -380,7 +380,7 @@ fn remaining(since: Option<Instant>, wait: Duration) -> Option<Duration> {
 
 fn until_or_check(until: Timestamp, now: Timestamp) -> Duration {
     let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
-    // The moments are whole seconds and timers a bit early: not before it is over, and never in a spin.
+    // Timers may be a bit early: not before it is over, and never in a spin.
     left.saturating_add(Duration::from_millis(20)).min(CLOCK_CHECK)
 }
 

@@ -1,6 +1,6 @@
 //! How long certificates live and when they are replaced. Pure: the clock is an argument.
 //!
-//! Every moment is a whole second, as it is in a certificate.
+//! The moments of a validity are whole seconds, as they are in a certificate.
 
 use std::{fmt, time::Duration};
 
@@ -76,6 +76,7 @@ impl fmt::Display for Reason {
 impl Validity {
     /// The validity of a CA made now.
     pub fn of_ca(lifetimes: &Lifetimes, now: Timestamp) -> Self {
+        let now = whole_second(now);
         Self {
             not_before: earlier(now, lifetimes.backdate),
             not_after: later(now, lifetimes.ca),
@@ -84,6 +85,7 @@ impl Validity {
 
     /// The validity of a leaf made now: never outside that of the CA that signs it.
     pub fn of_leaf(lifetimes: &Lifetimes, ca: &Self, now: Timestamp) -> Self {
+        let now = whole_second(now);
         Self {
             not_before: earlier(now, lifetimes.backdate).max(ca.not_before),
             not_after: later(now, lifetimes.leaf).min(ca.not_after),
@@ -127,18 +129,19 @@ pub fn needs_renewal(validity: &Validity, now: Timestamp) -> Option<Reason> {
     (now >= since).then_some(Reason::Due { since })
 }
 
-/// The moment `by` after `from`, to the second; the end of time where there is none.
+/// The moment `by` after `from`; the end of time where there is none.
 pub fn later(from: Timestamp, by: Duration) -> Timestamp {
-    at(from.as_second().saturating_add(seconds(by)))
+    from.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
-/// The moment `by` before `from`, to the second.
+/// The moment `by` before `from`; the beginning of time where there is none.
 pub fn earlier(from: Timestamp, by: Duration) -> Timestamp {
-    at(from.as_second().saturating_sub(seconds(by)))
+    from.checked_sub(by).unwrap_or(Timestamp::MIN)
 }
 
-fn seconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+/// The whole second that the moment is in.
+fn whole_second(time: Timestamp) -> Timestamp {
+    at(time.as_second())
 }
 
 fn at(second: i64) -> Timestamp {
@@ -207,6 +210,16 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_is_not_cut_to_whole_seconds() {
+        let since: Timestamp = "2030-01-01T00:00:00.9Z".parse().unwrap();
+        assert_eq!(later(since, SETTLE), "2030-01-01T00:00:10.9Z".parse().unwrap());
+        assert_eq!(
+            Validity::of_ca(&Lifetimes::default(), since).not_after,
+            "2031-01-01T00:00:00Z".parse().unwrap()
+        );
+    }
+
+    #[test]
     fn a_life_without_length_or_beyond_time_is_no_panic() {
         let nothing = Validity {
             not_before: t(10),
@@ -218,6 +231,6 @@ mod tests {
             not_after: Timestamp::MAX,
         };
         assert_eq!(needs_renewal(&always, t(0)), None);
-        assert_eq!(later(Timestamp::MAX, Duration::MAX), at(i64::MAX));
+        assert_eq!(later(Timestamp::MAX, Duration::MAX), Timestamp::MAX);
     }
 }

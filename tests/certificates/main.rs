@@ -1,0 +1,17 @@
+//! The keeper of the certificates against a real API server, which calls webhooks by what the keeper publishes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    unreachable_pub,
+    reason = "a test says by panicking that something is not as it should be"
+)]
+
+mod agreement;
+mod callers;
+mod repair;
+mod replica;
+mod rotation;
+mod scene;
