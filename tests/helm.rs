@@ -1,6 +1,7 @@
 //! The Helm chart renders the very objects of `deploy`, `webhook-config` and `certs`.
 //!
-//! Needs helm 3, and kubectl for kustomize. FLOCK_HELM names the program; without it `helm` on PATH is used.
+//! FLOCK_HELM names the program; else `helm` on PATH is used, and where there is none it is built like the lab's
+//! programs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -10,9 +11,10 @@ mod files;
 
 use std::collections::BTreeMap;
 use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
-use flock_lab::find_program;
+use flock_lab::{Components, DEFAULT_KUBERNETES, find_program};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -34,18 +36,13 @@ fn output(mut command: Command) -> String {
 }
 
 fn helm() -> Command {
-    let program = env::var_os("FLOCK_HELM").map_or_else(
-        || {
-            find_program("helm").unwrap_or_else(|| {
-                panic!(
-                    "the chart cannot be tested without helm: put helm 3 on PATH, name it in FLOCK_HELM, or build it \
-                     with `go install helm.sh/helm/v3/cmd/helm@v3.22.0`"
-                )
-            })
-        },
-        Into::into,
-    );
-    Command::new(program)
+    Command::new(env::var_os("FLOCK_HELM").map_or_else(|| program("helm"), PathBuf::from))
+}
+
+/// A program of the machine, or, where it has none, the one that is built like the lab's.
+fn program(name: &'static str) -> PathBuf {
+    let pinned = || Components::new(DEFAULT_KUBERNETES)?.ensure_program(name);
+    find_program(name).unwrap_or_else(|| pinned().unwrap_or_else(|error| panic!("{name} cannot be built: {error:#}")))
 }
 
 /// Objects by kind and name.
@@ -90,7 +87,7 @@ fn rendered(values: &[&str]) -> Objects {
 fn kustomized(directories: &[&str]) -> Objects {
     let mut all = Objects::new();
     for directory in directories {
-        let mut command = Command::new("kubectl");
+        let mut command = Command::new(program("kubectl"));
         command.args(["kustomize", directory]);
         all.extend(objects(&output(command)));
     }

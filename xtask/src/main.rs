@@ -2,6 +2,7 @@
 
 mod count;
 mod demo;
+mod fuzz;
 mod image;
 mod lab;
 mod test;
@@ -28,6 +29,8 @@ enum Command {
     Demo(demo::Demo),
     /// Runs all tests, on real clusters where one is needed.
     Test(test::Test),
+    /// Fuzzes what Flock reads from others; needs a nightly compiler.
+    Fuzz(fuzz::Fuzz),
     /// Writes Flock's image as an OCI archive.
     Image(image::Build),
 }
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Lab(command) => lab::run(command),
         Command::Demo(demo) => demo::run(&demo).map(|()| ExitCode::SUCCESS),
         Command::Test(test) => test::run(&test).map(|()| ExitCode::SUCCESS),
+        Command::Fuzz(fuzz) => fuzz::run(&fuzz).map(|()| ExitCode::SUCCESS),
         Command::Image(build) => image::run(&build).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

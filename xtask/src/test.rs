@@ -26,7 +26,12 @@ pub(crate) struct Test {
 pub(crate) fn run(test: &Test) -> Result<()> {
     let begin = Instant::now();
     // Before the tests, so that its progress is seen and no test's deadline runs meanwhile.
-    Components::new(&test.kubernetes)?.ensure(true)?;
+    let components = Components::new(&test.kubernetes)?;
+    components.ensure(true)?;
+    components.ensure(false)?;
+    for program in ["kubectl", "etcdctl", "helm"] {
+        components.ensure_program(program)?;
+    }
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--workspace", "--locked", "--no-fail-fast"]).current_dir(root());
     cargo.env(KUBERNETES_VARIABLE, &test.kubernetes);

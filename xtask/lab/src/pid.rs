@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 /// One process, told apart from a later one that reuses its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The number, as seen from outside the lab.
     pub pid: i32,

@@ -5,6 +5,7 @@
 //! from a pipe whose other end this process holds: when this process dies in whatever way, the shell reads the
 //! end of the file and ends. A lab that is to outlive this process sends `keep` first.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -25,6 +26,14 @@ const INIT: &str = include_str!("init.sh");
 /// How long the kernel may take to end all processes of a lab.
 const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long process 1 may hang in its end because another process does not reap what it started in the lab.
+const REAP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Children of this process in labs, by the lab's process 1, which the kernel ends only after all of the lab's
+/// processes are reaped; those that were started from outside are reaped by whoever started them. One list
+/// for the whole process, because it may have joined the same lab more than once.
+static CHILDREN: Mutex<BTreeMap<ProcessId, Vec<Arc<Mutex<Child>>>>> = Mutex::new(BTreeMap::new());
+
 /// The namespaces of a lab that runs.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
@@ -34,9 +43,6 @@ pub(crate) struct Sandbox {
     processes: File,
     /// Present in the process that made the lab.
     owned: Mutex<Option<Owned>>,
-    /// Children of this process in the lab. The kernel ends process 1 only after all of the lab's processes
-    /// are reaped, and those that were started from outside are reaped by whoever started them.
-    children: Mutex<Vec<Arc<Mutex<Child>>>>,
 }
 
 #[derive(Debug)]
@@ -115,14 +121,13 @@ impl Sandbox {
         if !init.is_alive() {
             bail!("the lab ended");
         }
-        let (owned, children) = (Mutex::new(None), Mutex::new(Vec::new()));
+        let owned = Mutex::new(None);
         Ok(Self {
             init,
             network,
             mounts,
             processes,
             owned,
-            children,
         })
     }
 
@@ -179,7 +184,8 @@ impl Sandbox {
                 .unwrap_or_else(|_| Err(anyhow!("the thread that starts programs ended")))
         })?;
         let child = Arc::new(Mutex::new(child));
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+        let children = all.entry(self.init).or_default();
         // Reaped ones need no watching any more.
         children.retain(|child| {
             let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,27 +198,26 @@ impl Sandbox {
     /// Ends every process of the lab, and waits until the kernel has done so.
     pub(crate) fn destroy(&self) -> Result<()> {
         self.init.signal(Signal::SIGKILL)?;
-        for child in self
-            .children
+        let children = CHILDREN
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .drain(..)
-        {
+            .remove(&self.init);
+        for child in children.into_iter().flatten() {
             let _ = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
         }
+        if !self.init.wait_end(TEARDOWN_TIMEOUT) {
+            bail!(
+                "the lab's first process {} did not end within {TEARDOWN_TIMEOUT:?}",
+                self.init.pid
+            )
+        }
         if let Some(mut owned) = self.owned.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            owned
-                .child
-                .wait()
-                .context("the lab's first process can't be waited for")?;
+            let deadline = Instant::now() + REAP_TIMEOUT;
+            while matches!(owned.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(5));
+            }
         }
-        if self.init.wait_end(TEARDOWN_TIMEOUT) {
-            return Ok(());
-        }
-        bail!(
-            "the lab's first process {} did not end within {TEARDOWN_TIMEOUT:?}",
-            self.init.pid
-        )
+        Ok(())
     }
 }
 

@@ -143,6 +143,12 @@ fn cni_plugins() -> Set {
     set("cni-plugins", "v1.9.1", pins!("cni-plugins"), PROGRAMS)
 }
 
+/// Not for a lab: it renders the project's chart, in a test.
+fn helm() -> Set {
+    const PROGRAMS: &[Program] = &[program("helm", "helm.sh/helm/v3/cmd/helm", 90)];
+    set("helm", "v3.22.0", pins!("helm"), PROGRAMS)
+}
+
 /// The built programs of one version of Kubernetes and what goes with it.
 #[derive(Debug, Clone)]
 pub struct Components {
@@ -216,7 +222,7 @@ impl Components {
         &self.kubernetes
     }
 
-    fn sets(&self) -> [Set; 6] {
+    fn sets(&self) -> [Set; 7] {
         [
             kubernetes::set(&self.kubernetes),
             etcd(),
@@ -224,6 +230,7 @@ impl Components {
             kwok(),
             containerd(),
             cni_plugins(),
+            helm(),
         ]
     }
 }
