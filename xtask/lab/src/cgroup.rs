@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -55,6 +55,21 @@ pub(crate) fn make_node(lab: &str, node: &str) -> Result<String> {
                 .with_context(|| format!("control group {} can't be made", group.display()))?;
             inherit_cpuset(&parent, &group)?;
             parent = group;
+        }
+    }
+    if is_unified() {
+        let group = Path::new(ROOT).join(&lab).join(node);
+        let controllers = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
+        for needed in ["cpu", "memory", "pids"] {
+            if !controllers
+                .split_whitespace()
+                .any(|controller| controller == needed)
+            {
+                bail!(
+                    "control group {} has no {needed} controller, as in a container that may not hand it on",
+                    group.display()
+                );
+            }
         }
     }
     Ok(format!("/{lab}/{node}"))
