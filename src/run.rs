@@ -30,7 +30,10 @@ use crate::view::{self, SharedView};
 /// Does what the command line says.
 pub fn run(cli: Cli) -> Result<()> {
     // Before anything can choose another one: ring is what every part is built with.
-    if rustls::crypto::ring::default_provider().install_default().is_err() {
+    if rustls::crypto::ring::default_provider()
+        .install_default()
+        .is_err()
+    {
         bail!("another cryptography provider was installed first");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -44,23 +47,35 @@ pub fn run(cli: Cli) -> Result<()> {
 
 /// A client for the cluster.
 pub async fn client(args: &ClusterArgs) -> Result<Client> {
-    let config = match &args.kubeconfig {
+    let mut config = match &args.kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path)
                 .with_context(|| format!("kubeconfig {} cannot be read", path.display()))?;
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
         }
-        None => Config::infer().await.context("no cluster: give --kubeconfig, or run in a pod")?,
+        None => Config::infer()
+            .await
+            .context("no cluster: give --kubeconfig, or run in a pod")?,
     };
+    // Whoever asks knows what a refusal means and when to ask again. Left to itself the client tries anything that
+    // was answered with 429 up to 15 times, 10 s apart, and that is how a PodDisruptionBudget forbids an eviction:
+    // one flock that must wait would hold up all others.
+    config.default_retry = false;
     Client::try_from(config).context("the client for the cluster cannot be made")
 }
 
 async fn serve(args: ServeArgs) -> Result<()> {
     let client = client(&args.cluster).await?;
-    let identity = args.identity.clone().unwrap_or_else(|| format!("flock-{}", std::process::id()));
+    let identity = args
+        .identity
+        .clone()
+        .unwrap_or_else(|| format!("flock-{}", std::process::id()));
     let (trigger, ending) = shutdown::channel();
     let signals = shutdown::signals().context("signals cannot be handled")?;
-    let grace = Grace { unready: Duration::from_secs(args.pre_drain.into()), ..Grace::default() };
+    let grace = Grace {
+        unready: Duration::from_secs(args.pre_drain.into()),
+        ..Grace::default()
+    };
     tokio::spawn(trigger.on_signals(signals, grace));
 
     let mut parts = Parts::start(&args, client, &identity).await?;
@@ -93,7 +108,11 @@ async fn serve(args: ServeArgs) -> Result<()> {
 }
 
 fn shutdown_router(parts: &Parts, ending: &Shutdown) -> axum::Router {
-    crate::serve::admin::router(parts.readiness.clone(), Arc::clone(&parts.registry), ending.clone())
+    crate::serve::admin::router(
+        parts.readiness.clone(),
+        Arc::clone(&parts.registry),
+        ending.clone(),
+    )
 }
 
 /// The running parts of the process.
@@ -121,7 +140,12 @@ impl Parts {
         let readiness = Readiness::register(flock_registry);
         let leadership = Leadership::compete(client.clone(), &args.namespace, "flock", identity)
             .await
-            .with_context(|| format!("the Lease flock in namespace {} cannot be read or made", args.namespace))?;
+            .with_context(|| {
+                format!(
+                    "the Lease flock in namespace {} cannot be read or made",
+                    args.namespace
+                )
+            })?;
         let leads = leadership.leads();
         let view = SharedView::default();
         let reservations = Arc::new(Mutex::new(Reservations::default()));
@@ -138,16 +162,24 @@ impl Parts {
             }),
         );
         tasks.spawn(watches.instrument(info_span!("watches")));
-        let plan_config =
-            PlanConfig { node_loss_grace: SignedDuration::from_secs(i64::from(args.node_loss_grace)) };
-        let controller =
-            Controller::new(client.clone(), view.clone(), identity, plan_config, reconcile_metrics);
+        let plan_config = PlanConfig {
+            node_loss_grace: SignedDuration::from_secs(i64::from(args.node_loss_grace)),
+        };
+        let controller = Controller::new(
+            client.clone(),
+            view.clone(),
+            identity,
+            plan_config,
+            reconcile_metrics,
+        );
         tasks.spawn(controller.run(leads.clone()).instrument(info_span!("reconciler")));
         let admission = Admission::new(
             view.clone(),
             reservations,
             Lookup::new(client.clone()),
-            Policy { host_path_root: args.host_path_root.clone() },
+            Policy {
+                host_path_root: args.host_path_root.clone(),
+            },
             leads.clone(),
             admission_metrics,
         );
@@ -177,7 +209,8 @@ impl Parts {
             std::future::pending().await
         });
         let trusted = self.readiness.condition("certificate");
-        self.tasks.spawn(watch_certificate(self.certificate.clone(), trusted));
+        self.tasks
+            .spawn(watch_certificate(self.certificate.clone(), trusted));
         let port = self.readiness.condition("port");
         let (resolver, own_end) = (Arc::clone(&self.resolver), ending.clone());
         let mut dialled = address;
@@ -204,7 +237,12 @@ fn certificates(
             let config = KeeperConfig {
                 namespace: args.namespace.clone(),
                 service_name: args.service_name.clone(),
-                extra_names: args.webhook_url.iter().filter_map(|url| host(url)).map(ServerName::parse).collect(),
+                extra_names: args
+                    .webhook_url
+                    .iter()
+                    .filter_map(|url| host(url))
+                    .map(ServerName::parse)
+                    .collect(),
                 ..KeeperConfig::default()
             };
             let keeper = Keeper::new(client, config, metrics);

@@ -11,7 +11,9 @@ pub type Test = (&'static str, fn(&World));
 
 /// Runs the tests that the command line asks for in the cluster that `start` makes, and ends the process.
 pub fn run(tests: &[Test], start: fn() -> World) {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // They wait more than they work.
+    arguments.test_threads.get_or_insert(6);
     if arguments.list {
         let trials = tests
             .iter()

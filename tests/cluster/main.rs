@@ -10,16 +10,19 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    clippy::print_stderr
+    clippy::print_stderr,
+    clippy::print_stdout
 )]
 
 mod harness;
 mod identity;
-mod record;
+mod objects;
+mod rollout;
+mod scene;
 mod world;
 
 use world::World;
 
 fn main() {
-    harness::run(&[identity::TESTS].concat(), World::fake);
+    harness::run(&[identity::TESTS, rollout::TESTS].concat(), World::fake);
 }

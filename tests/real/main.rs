@@ -15,8 +15,11 @@
 #[path = "../cluster/harness.rs"]
 mod harness;
 #[expect(dead_code, reason = "the tests with fake nodes use more of it")]
-#[path = "../cluster/record.rs"]
-mod record;
+#[path = "../cluster/objects.rs"]
+mod objects;
+#[expect(dead_code, reason = "the tests with fake nodes use more of it")]
+#[path = "../cluster/scene.rs"]
+mod scene;
 mod storage;
 #[expect(dead_code, reason = "the tests with fake nodes use more of it")]
 #[path = "../cluster/world.rs"]

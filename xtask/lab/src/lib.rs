@@ -65,6 +65,7 @@
 //! test panicked, or any lab's with FLOCK_LAB_KEEP=1, stay until `cargo xtask lab down --all`.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod cgroup;
 mod components;
 mod control_plane;
@@ -89,6 +90,7 @@ mod progress;
 mod ready;
 mod real;
 mod run;
+pub mod recording;
 mod sandbox;
 mod service;
 mod start;
