@@ -14,6 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     requests: Family<VerdictLabel, Counter>,
+    workloads: Family<VerdictLabel, Counter>,
     duration: Histogram,
     reservations: Gauge,
     /// Handlers that panicked; each was answered with HTTP 500.
@@ -30,11 +31,15 @@ const VERDICTS: [&str; 14] = [
     "revision", "replicas", "held", "gone",
 ];
 
+/// Of the validating webhook.
+const WORKLOAD_VERDICTS: [&str; 6] = ["fits", "warned", "denied", "untouched", "unreadable", "error"];
+
 impl AdmissionMetrics {
     /// Registers them.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             requests: Family::default(),
+            workloads: Family::default(),
             // From what a decision takes to what the API server waits for: 50 µs … 10 s.
             duration: Histogram::new(
                 [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 3.0, 10.0].into_iter(),
@@ -45,11 +50,19 @@ impl AdmissionMetrics {
         for verdict in VERDICTS {
             drop(metrics.requests.get_or_create(&VerdictLabel { verdict }));
         }
+        for verdict in WORKLOAD_VERDICTS {
+            drop(metrics.workloads.get_or_create(&VerdictLabel { verdict }));
+        }
         let registry = registry.sub_registry_with_prefix("flock");
         registry.register(
             "admission_requests",
             "Reviews answered by the mutating webhook, by verdict",
             metrics.requests.clone(),
+        );
+        registry.register(
+            "workload_reviews",
+            "Reviews answered by the validating webhook, by verdict",
+            metrics.workloads.clone(),
         );
         registry.register_with_unit(
             "admission_duration",
@@ -70,6 +83,11 @@ impl AdmissionMetrics {
     pub fn answered(&self, verdict: &'static str, took: Duration) {
         self.requests.get_or_create(&VerdictLabel { verdict }).inc();
         self.duration.observe(took.as_secs_f64());
+    }
+
+    /// A workload was judged.
+    pub fn judged(&self, verdict: &'static str) {
+        self.workloads.get_or_create(&VerdictLabel { verdict }).inc();
     }
 
     /// How many ordinals are reserved now.

@@ -4,14 +4,15 @@
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::identity::{DnsLabel, FlockKey, LabelError, Member, Ordinal, Pin, Settings, Start, Storage, keys};
+use crate::identity::{FlockKey, LabelError, Member, Ordinal, Pin, Settings, Start, Storage, keys};
 use crate::view::{Flock, View};
 
+use super::checks::{self, Source};
 use super::choose::{self, End};
 use super::patch::{Membership, Op, patch};
-use super::pod::{RawEmptyDir, RawHostPath, RawOwner, RawPod, RawSpec, RawVolume};
+use super::pod::{RawOwner, RawPod, RawSpec};
 use super::refusal::Refusal;
 use super::reservations::Reservations;
 
@@ -111,7 +112,8 @@ fn try_decide(namespace: &str, pod: &RawPod<'_>, context: &Context<'_>) -> Resul
     let settings = Settings::parse(|name| pod.annotation(name)).map_err(Refusal::from)?;
     let empty = RawSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&empty);
-    check_spec(spec)?;
+    checks::node_name(spec)?;
+    checks::host_network(spec)?;
     let kind = Kind::of(pod.controller(), &key)?;
     let (ordinal, chosen) = ordinal(pod, &kind, &key, &settings, context)?;
     let member = key
@@ -132,31 +134,16 @@ impl<'a> Kind<'a> {
     fn of(owner: Option<&'a RawOwner<'a>>, key: &FlockKey) -> Result<Self, Refusal> {
         let Some(owner) = owner else { return Ok(Self::Other) };
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        let wrong = |why| {
-            Err(Refusal::WrongKind { kind: owner.kind.to_string(), flock: key.flock.clone(), why })
-        };
-        match (group, &*owner.kind) {
-            ("apps", "ReplicaSet") | ("", "ReplicationController") => Ok(Self::Workload(owner)),
-            ("apps", "StatefulSet") if *owner.name == *key.flock.as_str() => Ok(Self::StatefulSet),
-            ("apps", "StatefulSet") => {
-                Err(Refusal::OtherStatefulSet { set: owner.name.to_string(), flock: key.flock.clone() })
-            }
-            ("apps", "DaemonSet") => wrong("it names a node for each pod by itself"),
-            ("batch", "Job" | "CronJob") => wrong("they end, and an ordinal is held by who goes on running"),
-            // Controllers that we do not know name their pods, or leave it to us, as users do.
-            _ => Ok(Self::Other),
+        if matches!(group, "apps" | "batch") {
+            checks::kind(&owner.kind, &owner.name, key)?;
         }
+        Ok(match (group, &*owner.kind) {
+            ("apps", "ReplicaSet") | ("", "ReplicationController") => Self::Workload(owner),
+            ("apps", "StatefulSet") => Self::StatefulSet,
+            // Controllers that we do not know name their pods, or leave it to us, as users do.
+            _ => Self::Other,
+        })
     }
-}
-
-fn check_spec(spec: &RawSpec<'_>) -> Result<(), Refusal> {
-    if !spec.node_name.is_empty() {
-        return Err(Refusal::NodeName(spec.node_name.to_string()));
-    }
-    if spec.host_network == Some(true) {
-        return Err(Refusal::HostNetwork);
-    }
-    Ok(())
 }
 
 fn ordinal(
@@ -198,19 +185,15 @@ fn membership(
     let service = if stateful_set && !spec.subdomain.is_empty() {
         spec.subdomain.to_string()
     } else {
-        let service = settings.service_of(&key.flock);
-        if !service.is_service_name() {
-            return Err(Refusal::NoServiceName(key.flock.clone()).into());
-        }
-        service.to_string()
+        checks::service(settings, key)?.to_string()
     };
-    check_host(spec, &name, &service, stateful_set)?;
     let ordinal = member.ordinal();
-    for label in [keys::ORDINAL, keys::POD_INDEX] {
-        if let Some(value) = pod.label(label).filter(|value| *value != ordinal.to_string()) {
-            return Err(Refusal::ForeignLabel { key: label, value: value.to_owned(), ordinal }.into());
-        }
+    let mut faults =
+        checks::host(spec, &name, &service, stateful_set).chain(checks::ordinal_labels(pod, ordinal));
+    if let Some(fault) = faults.next() {
+        return Err(fault.into());
     }
+    drop(faults);
     let volumes = volumes(spec, member, settings, key, context)?;
     Ok(Membership {
         ordinal,
@@ -227,22 +210,6 @@ fn membership(
         ],
         name,
     })
-}
-
-fn check_host(spec: &RawSpec<'_>, name: &str, service: &str, stateful_set: bool) -> Result<(), Refusal> {
-    let fields = [
-        ("hostname", &*spec.hostname, name),
-        ("subdomain", &*spec.subdomain, service),
-        ("hostnameOverride", &*spec.hostname_override, ""),
-    ];
-    for (field, value, wanted) in fields {
-        let own = stateful_set && field == "subdomain";
-        if !value.is_empty() && value != wanted && !own {
-            let wanted = if wanted.is_empty() { format!("its hostname, {name}") } else { wanted.to_owned() };
-            return Err(Refusal::Host { field, value: value.to_owned(), wanted });
-        }
-    }
-    Ok(())
 }
 
 /// The lowest ordinal of the flock, which new members join by.
@@ -284,82 +251,18 @@ fn volumes(
     context: &Context<'_>,
 ) -> Result<Vec<(usize, Value)>, Stop> {
     let mut changes = Vec::new();
-    if settings.volumes.is_empty() {
-        return Ok(changes);
-    }
-    let windows = spec.os.as_ref().is_some_and(|os| &*os.name == "windows")
-        || spec
-            .node_selector
-            .as_ref()
-            .and_then(|map| map.get("kubernetes.io/os"))
-            .is_some_and(|os| &**os == "windows");
-    if windows && settings.storage != Storage::Claim {
-        return Err(Refusal::Windows(context.policy.host_path_root.display().to_string()).into());
-    }
+    let root = &context.policy.host_path_root;
+    checks::windows(spec, settings, root)?;
     for volume in &settings.volumes {
-        let found = spec.volumes.iter().flatten().enumerate().find(|(_, raw)| *raw.name == *volume.as_str());
-        let (index, raw) = found.ok_or_else(|| Refusal::NoVolume(volume.clone()))?;
-        let source = match settings.storage {
-            Storage::HostPath => {
-                let namespace = context.view.namespace(key.namespace.as_str()).ok_or(Stop::Look(Look::Namespace))?;
-                let path = member.host_path(&context.policy.host_path_root, &namespace.uid, volume);
-                Source::HostPath(path.display().to_string())
-            }
-            Storage::LocalVolume | Storage::Claim => Source::Claim(member.claim_name(volume)),
+        let uid = match (settings.storage, context.view.namespace(key.namespace.as_str())) {
+            (_, Some(namespace)) => namespace.uid.as_str(),
+            (Storage::HostPath, None) => return Err(Stop::Look(Look::Namespace)),
+            (Storage::LocalVolume | Storage::Claim, None) => "",
         };
-        match source.compare(raw) {
-            Comparison::Same => {}
-            Comparison::Replaceable => changes.push((index, source.entry(volume))),
-            Comparison::Other(is) => return Err(Refusal::OtherVolume { volume: volume.clone(), is }.into()),
-        }
+        let source = Source::of(member, volume, settings.storage, root, uid);
+        changes.extend(source.change(spec, volume)?);
     }
     Ok(changes)
-}
-
-enum Source {
-    HostPath(String),
-    Claim(String),
-}
-
-enum Comparison {
-    Same,
-    Replaceable,
-    Other(String),
-}
-
-impl Source {
-    fn entry(&self, volume: &DnsLabel) -> Value {
-        match self {
-            Self::HostPath(path) => {
-                json!({ "name": volume.as_str(), "hostPath": { "path": path, "type": "DirectoryOrCreate" } })
-            }
-            Self::Claim(claim) => {
-                json!({ "name": volume.as_str(), "persistentVolumeClaim": { "claimName": claim } })
-            }
-        }
-    }
-
-    fn compare(&self, raw: &RawVolume<'_>) -> Comparison {
-        let Some((field, value)) = &raw.source else { return Comparison::Replaceable };
-        match (self, &**field) {
-            (_, "emptyDir") => match serde_json::from_str::<RawEmptyDir<'_>>(value.get()) {
-                Ok(dir) if dir.medium.is_empty() => Comparison::Replaceable,
-                Ok(dir) => Comparison::Other(format!("an emptyDir of medium {}", &*dir.medium)),
-                Err(_) => Comparison::Other("an emptyDir that cannot be read".into()),
-            },
-            (Self::HostPath(path), "hostPath")
-                if serde_json::from_str::<RawHostPath<'_>>(value.get()).is_ok_and(|raw| *raw.path == **path) =>
-            {
-                Comparison::Same
-            }
-            (Self::Claim(claim), "persistentVolumeClaim")
-                if serde_json::from_str::<Value>(value.get()).is_ok_and(|raw| raw["claimName"] == **claim) =>
-            {
-                Comparison::Same
-            }
-            (_, other) => Comparison::Other(format!("of kind {other}")),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -26,10 +26,11 @@ use super::pod::RawPod;
 use super::refusal::Refusal;
 use super::reservations::Reservations;
 use super::review::{Answer, Request, ReviewError, parse, render};
+use super::validate::validate;
 
 /// How long a pod may wait for its own workload or namespace to come by the watch, which is on its way: the
 /// controller that made the pod has just seen it by the same kind of watch. After that, one GET.
-const WATCH_LAG: Duration = Duration::from_millis(200);
+pub(super) const WATCH_LAG: Duration = Duration::from_millis(200);
 /// How many live looks one request may need: its owner, its namespace, then names, one at a time.
 const ROUNDS: usize = 8;
 
@@ -55,14 +56,14 @@ pub enum AdmissionError {
     Undecided(FlockKey),
 }
 
-/// The mutating webhook's state.
+/// The state of both webhooks.
 pub struct Admission {
-    view: SharedView,
+    pub(super) view: SharedView,
     reservations: Arc<Mutex<Reservations>>,
     lookup: Lookup,
-    policy: Policy,
+    pub(super) policy: Policy,
     leader: watch::Receiver<bool>,
-    metrics: AdmissionMetrics,
+    pub(super) metrics: AdmissionMetrics,
 }
 
 /// What was decided, and everything that is said about it.
@@ -225,9 +226,9 @@ fn refused(refusal: &Refusal) -> Decision {
     Decision { answer, warnings: Vec::new(), verdict: refusal.reason() }
 }
 
-/// The webhook's routes.
+/// The routes of both webhooks.
 pub fn routes(admission: Arc<Admission>) -> Router {
-    Router::new().route("/mutate", post(mutate)).with_state(admission)
+    Router::new().route("/mutate", post(mutate)).route("/validate", post(validate)).with_state(admission)
 }
 
 async fn mutate(State(admission): State<Arc<Admission>>, body: Bytes) -> Response {
@@ -254,7 +255,7 @@ async fn mutate(State(admission): State<Arc<Admission>>, body: Bytes) -> Respons
     }
 }
 
-fn unreadable(problem: &ReviewError) -> Response {
+pub(super) fn unreadable(problem: &ReviewError) -> Response {
     warn!(error = %problem, "unreadable review");
     (StatusCode::BAD_REQUEST, problem.to_string()).into_response()
 }

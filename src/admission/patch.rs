@@ -15,14 +15,19 @@ use super::pod::{RawContainer, RawPod};
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Op {
-    op: &'static str,
+    #[serde(rename = "op")]
+    kind: &'static str,
     path: String,
     value: Value,
 }
 
 impl Op {
     fn add(path: impl Into<String>, value: impl Into<Value>) -> Self {
-        Self { op: "add", path: path.into(), value: value.into() }
+        Self {
+            kind: "add",
+            path: path.into(),
+            value: value.into(),
+        }
     }
 
     /// The JSON pointer that it acts on.
@@ -71,9 +76,17 @@ pub fn patch(pod: &RawPod<'_>, want: &Membership) -> Vec<Op> {
         }
     }
     if let Some(label) = &want.node_label {
-        let present = spec.node_selector.as_ref().is_some_and(|map| map.contains_key(label.as_str()));
+        let present = spec
+            .node_selector
+            .as_ref()
+            .is_some_and(|map| map.contains_key(label.as_str()));
         if !present {
-            add_to_map("/spec/nodeSelector", spec.node_selector.is_some(), &[(label, String::new())], &mut ops);
+            add_to_map(
+                "/spec/nodeSelector",
+                spec.node_selector.is_some(),
+                &[(label, String::new())],
+                &mut ops,
+            );
         }
     }
     if want.gated {
@@ -84,9 +97,18 @@ pub fn patch(pod: &RawPod<'_>, want: &Membership) -> Vec<Op> {
         }
     }
     for (index, volume) in &want.volumes {
-        ops.push(Op { op: "replace", path: format!("/spec/volumes/{index}"), value: volume.clone() });
+        ops.push(Op {
+            kind: "replace",
+            path: format!("/spec/volumes/{index}"),
+            value: volume.clone(),
+        });
     }
-    environment("/spec/initContainers", spec.init_containers.as_deref(), want, &mut ops);
+    environment(
+        "/spec/initContainers",
+        spec.init_containers.as_deref(),
+        want,
+        &mut ops,
+    );
     environment("/spec/containers", spec.containers.as_deref(), want, &mut ops);
     ops
 }
@@ -104,7 +126,12 @@ fn metadata(pod: &RawPod<'_>, want: &Membership, ops: &mut Vec<Op>) {
     add_to_map("/metadata/labels", pod.metadata.labels.is_some(), &missing, ops);
     if pod.annotation(keys::DELETION_COST).is_none() {
         let cost = [(keys::DELETION_COST, want.ordinal.deletion_cost())];
-        add_to_map("/metadata/annotations", pod.metadata.annotations.is_some(), &cost, ops);
+        add_to_map(
+            "/metadata/annotations",
+            pod.metadata.annotations.is_some(),
+            &cost,
+            ops,
+        );
     }
 }
 
@@ -115,7 +142,10 @@ fn add_to_map<K: AsRef<str>>(path: &str, exists: bool, entries: &[(K, String)], 
     }
     if exists {
         for (key, value) in entries {
-            ops.push(Op::add(format!("{path}/{}", escape(key.as_ref())), value.as_str()));
+            ops.push(Op::add(
+                format!("{path}/{}", escape(key.as_ref())),
+                value.as_str(),
+            ));
         }
     } else {
         let map: BTreeMap<_, _> = entries.iter().map(|(key, value)| (key.as_ref(), value)).collect();

@@ -56,17 +56,27 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-type Map<'a> = BTreeMap<Text<'a>, Text<'a>>;
+/// Labels, annotations, node selectors.
+pub(super) type Map<'a> = BTreeMap<Text<'a>, Text<'a>>;
 
 /// A pod as it came in a review.
 #[derive(Debug, Default, serde::Deserialize)]
 pub struct RawPod<'a> {
     /// Its metadata.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "or_default")]
     pub metadata: RawMeta<'a>,
     /// Its spec.
     #[serde(borrow, default)]
     pub spec: Option<RawSpec<'a>>,
+}
+
+/// Reads `null` as absent, as the API server does.
+pub(super) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// The metadata that matters.
@@ -85,6 +95,9 @@ pub struct RawMeta<'a> {
     /// The annotations, if the pod has any.
     #[serde(borrow, default)]
     pub annotations: Option<Map<'a>>,
+    /// Set once its deletion has begun.
+    #[serde(borrow, default)]
+    pub deletion_timestamp: Text<'a>,
     /// The owners.
     #[serde(borrow, default)]
     pub owner_references: Option<Vec<RawOwner<'a>>>,
@@ -216,21 +229,30 @@ impl<'de: 'a, 'a> Deserialize<'de> for RawVolume<'a> {
 /// The fields of an emptyDir that decide whether it may become durable.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RawEmptyDir<'a> {
+pub(super) struct RawEmptyDir<'a> {
     /// `Memory` for a tmpfs.
     #[serde(borrow, default)]
     pub medium: Text<'a>,
-    /// How large it may grow.
-    #[serde(borrow, default)]
-    pub size_limit: Text<'a>,
 }
 
 /// The fields of a hostPath.
 #[derive(Debug, Default, serde::Deserialize)]
-pub struct RawHostPath<'a> {
+pub(super) struct RawHostPath<'a> {
     /// The path.
     #[serde(borrow, default)]
     pub path: Text<'a>,
+}
+
+/// The fields of a claim's volume.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RawClaim<'a> {
+    /// The claim.
+    #[serde(borrow, default)]
+    pub claim_name: Text<'a>,
+    /// Whether nobody writes.
+    #[serde(default)]
+    pub read_only: Option<bool>,
 }
 
 impl RawPod<'_> {
@@ -246,6 +268,10 @@ impl RawPod<'_> {
 
     /// The controller among the owners.
     pub fn controller(&self) -> Option<&RawOwner<'_>> {
-        self.metadata.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
+        self.metadata
+            .owner_references
+            .as_ref()?
+            .iter()
+            .find(|owner| owner.controller == Some(true))
     }
 }

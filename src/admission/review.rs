@@ -72,6 +72,9 @@ pub struct Request<'a> {
     /// The object, unread.
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
+    /// The object before an update, unread.
+    #[serde(borrow, default)]
+    pub old_object: Option<&'a RawValue>,
 }
 
 /// A group-version-resource.
@@ -102,7 +105,10 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
             version: review.api_version.to_string(),
         });
     }
-    review.request.filter(|request| !request.uid.is_empty()).ok_or(ReviewError::NoRequest)
+    review
+        .request
+        .filter(|request| !request.uid.is_empty())
+        .ok_or(ReviewError::NoRequest)
 }
 
 /// What is answered.
@@ -132,8 +138,16 @@ struct Response<'a> {
     patch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    warnings: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RenderedReview<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'a>,
 }
 
 #[derive(Serialize)]
@@ -143,11 +157,37 @@ struct Status<'a> {
     message: &'a str,
 }
 
-/// Writes the response to a request. Warnings beyond what the API server passes on (256 characters each,
-/// `k8s.io/api/admission/v1`) are cut.
+/// The API server cuts a longer warning (`k8s.io/apiserver/pkg/endpoints/filters/warning.go`).
+const WARNING_LENGTH: usize = 256;
+
+/// A warning of at most as many characters as are passed on, on one line.
+fn shortened(warning: &str) -> String {
+    let mut text: String = warning
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if let Some((cut, _)) = text.char_indices().nth(WARNING_LENGTH) {
+        let last = text[..cut]
+            .char_indices()
+            .next_back()
+            .map_or(0, |(index, _)| index);
+        text.truncate(last);
+        text.push('…');
+    }
+    text
+}
+
+/// Writes the response to a request.
 pub fn render(uid: &str, answer: &Answer, warnings: &[String]) -> Vec<u8> {
-    let mut response =
-        Response { uid, allowed: true, status: None, patch: None, patch_type: None, warnings };
+    let warnings = warnings.iter().map(|warning| shortened(warning)).collect();
+    let mut response = Response {
+        uid,
+        allowed: true,
+        status: None,
+        patch: None,
+        patch_type: None,
+        warnings,
+    };
     match answer {
         Answer::Allowed(ops) if ops.is_empty() => {}
         Answer::Allowed(ops) => {
@@ -155,18 +195,23 @@ pub fn render(uid: &str, answer: &Answer, warnings: &[String]) -> Vec<u8> {
             response.patch = serde_json::to_vec(ops).ok().map(|json| STANDARD.encode(json));
             response.patch_type = Some("JSONPatch");
         }
-        Answer::Refused { code, reason, message } => {
+        Answer::Refused {
+            code,
+            reason,
+            message,
+        } => {
             response.allowed = false;
-            response.status = Some(Status { code: *code, reason, message });
+            response.status = Some(Status {
+                code: *code,
+                reason,
+                message,
+            });
         }
     }
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Review<'a> {
-        api_version: &'static str,
-        kind: &'static str,
-        response: Response<'a>,
-    }
-    let review = Review { api_version: "admission.k8s.io/v1", kind: "AdmissionReview", response };
+    let review = RenderedReview {
+        api_version: "admission.k8s.io/v1",
+        kind: "AdmissionReview",
+        response,
+    };
     serde_json::to_vec(&review).unwrap_or_default()
 }

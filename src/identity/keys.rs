@@ -30,6 +30,11 @@ pub const VOLUME_OWNER: &str = "flock.dev/volume-owner";
 /// Annotation: `true` asks for the check that a member finds its own data.
 pub const DATA_GUARD: &str = "flock.dev/data-guard";
 
+/// Every annotation that a user may write on a template.
+pub const TEMPLATE_ANNOTATIONS: [&str; 11] = [
+    ORDINALS, VOLUMES, STORAGE, STORAGE_CLASS, PIN, NODES, START, ON_NODE_LOSS, SERVICE, VOLUME_OWNER, DATA_GUARD,
+];
+
 /// Annotation that Flock writes on a ReplicaSet to end its back-off: when it did so last.
 pub const WOKEN_AT: &str = "flock.dev/woken-at";
 /// Annotation that Flock writes on the governing Service: ordinal → node and machine.
