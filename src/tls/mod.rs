@@ -4,6 +4,7 @@
 //! watches and writes, `directory` reads a mounted pair instead, and `resolver` serves whichever it is.
 
 pub mod authority;
+mod config;
 mod configuration;
 mod directory;
 pub mod issue;
@@ -19,8 +20,9 @@ mod secret;
 mod status;
 mod watches;
 
+pub use config::{KeeperConfig, KeeperError};
 pub use directory::{DirectoryError, DirectoryKeeper};
-pub use keeper::{Keeper, KeeperConfig, KeeperError};
+pub use keeper::Keeper;
 pub use metrics::CertificateMetrics;
 pub use resolver::{ClientAuth, ConfigError, LeafResolver, crypto_provider, server_config};
 pub use secret::request_rotation;

@@ -14,8 +14,8 @@ use kube::{
 };
 
 use super::{
+    config::{KeeperConfig, KeeperError},
     configuration::{Configuration, Kind},
-    keeper::{KeeperConfig, KeeperError},
     watches::{Seen, merged, observe},
 };
 use crate::identity::keys::MANAGER;
