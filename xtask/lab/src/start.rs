@@ -27,7 +27,6 @@ impl Lab {
     /// Builds what is missing, and starts a lab. Nothing is left when it fails, except, for a person to look
     /// at, its logs.
     pub fn start(mut options: Options) -> Result<Self> {
-        let started = Instant::now();
         options.check()?;
         host::require_root()?;
         host::install_missing(host::BASE_TOOLS)?;
@@ -45,6 +44,8 @@ impl Lab {
             components.ensure_program("kube-proxy")?;
         }
 
+        // Building says by itself how long it takes.
+        let started = Instant::now();
         state::sweep()?;
         let run = dirs::run_dir()?.join(&name);
         let Some(lock) = dirs::try_lock(&state::lock_path(&run))? else {
