@@ -226,8 +226,7 @@ fn lowest(settings: &Settings, context: &Context<'_>) -> Ordinal {
 /// Whether the reconciler has something to do before this member may be scheduled. Where it has not, a restart
 /// needs no reconciler.
 fn must_wait(ordinal: Ordinal, key: &FlockKey, settings: &Settings, context: &Context<'_>) -> bool {
-    let place_known =
-        context.view.places(key).get(&ordinal).is_some_and(|nodes| nodes.len() == 1) || settings.pin == Pin::None;
+    let place_known = context.view.place_of(key, ordinal).is_some() || settings.pin == Pin::None;
     let claim_made = settings.volumes.is_empty() || settings.pin != Pin::None;
     !place_known || !claim_made || !is_its_turn(ordinal, settings, context)
 }

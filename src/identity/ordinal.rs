@@ -93,6 +93,11 @@ impl OrdinalSet {
         Self(Vec::new())
     }
 
+    /// The set of one ordinal.
+    pub fn one(ordinal: Ordinal) -> Self {
+        Self(vec![(ordinal.0, ordinal.0)])
+    }
+
     /// Whether the set has no ordinal.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -57,6 +57,24 @@ impl fmt::Display for Unfit {
     }
 }
 
+impl Unfit {
+    /// What makes a node fit that did not.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::Terminating => "wait until it has registered again".into(),
+            Self::OtherOs(os) => {
+                format!("set spec.os and the nodeSelector kubernetes.io/os: {os} in the template")
+            }
+            Self::Cordoned => "uncordon it (kubectl uncordon)".into(),
+            Self::NotReady => "wait until its kubelet is Ready".into(),
+            Self::Taint(_) => "add a toleration to the template".into(),
+            Self::NodeSelector => "change the template's nodeSelector".into(),
+            Self::NodeAffinity => "change the template's required node affinity".into(),
+            Self::Carries(_) => "set flock.dev/pin: Shared".into(),
+        }
+    }
+}
+
 /// Whether a pod with these constraints may get its first place on the node; else the first reason against it.
 pub fn check(node: &NodeFacts, constraints: &Constraints) -> Result<(), Unfit> {
     if node.terminating {

@@ -1,6 +1,6 @@
 //! Nodes and names for this module's tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::node::{NodeFacts, NodeName, Taint, ZONE};
 use crate::identity::{FlockKey, Ordinal};
@@ -33,6 +33,17 @@ pub(crate) fn node(name: &str) -> NodeFacts {
 
 pub(crate) fn by_name(nodes: impl IntoIterator<Item = NodeFacts>) -> BTreeMap<NodeName, NodeFacts> {
     nodes.into_iter().map(|node| (node.name.clone(), node)).collect()
+}
+
+/// Which nodes carry the ordinals of the flock `db`.
+pub(crate) fn labels(nodes: &BTreeMap<NodeName, NodeFacts>) -> BTreeMap<Ordinal, BTreeSet<NodeName>> {
+    let mut labels: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for node in nodes.values() {
+        for ordinal in node.carries(&key("db")) {
+            labels.entry(*ordinal).or_default().insert(node.name.clone());
+        }
+    }
+    labels
 }
 
 impl NodeFacts {

@@ -43,22 +43,17 @@ pub use finding::{Evidence, Finding};
 
 use super::node::{NodeFacts, NodeName};
 use super::record::{Place, Record};
-use crate::identity::{FlockKey, Ordinal};
+use crate::identity::Ordinal;
 
-/// Compares the labels of `nodes`, all of the cluster's, with the flock's record and with where its pods are bound.
-/// Findings are in the order of their ordinals; a consistent flock has none. Not meant for `flock.dev/pin: None`.
+/// Compares the flock's labels (`labels` is what of `nodes`, all of the cluster's, carries each ordinal) with its
+/// record and with where its pods are bound. Findings are in the order of their ordinals; a consistent flock has none.
+/// Not meant for `flock.dev/pin: None`.
 pub fn compare(
-    key: &FlockKey,
     nodes: &BTreeMap<NodeName, NodeFacts>,
+    labels: &BTreeMap<Ordinal, BTreeSet<NodeName>>,
     record: &Record,
     running: &BTreeMap<Ordinal, NodeName>,
 ) -> Vec<Finding> {
-    let mut labels: BTreeMap<Ordinal, Vec<&NodeFacts>> = BTreeMap::new();
-    for node in nodes.values() {
-        for ordinal in node.carries(key) {
-            labels.entry(*ordinal).or_default().push(node);
-        }
-    }
     let recorded = record.iter().map(|(ordinal, _)| ordinal);
     let ordinals: BTreeSet<_> = labels
         .keys()
@@ -74,7 +69,9 @@ pub fn compare(
             place: record.get(ordinal),
             running: running.get(&ordinal),
         };
-        match labels.get(&ordinal).map_or(&[][..], Vec::as_slice) {
+        let carriers: Vec<_> =
+            labels.get(&ordinal).into_iter().flatten().filter_map(|name| nodes.get(name)).collect();
+        match carriers.as_slice() {
             [] => case.unlabelled(&mut findings),
             [node] => findings.extend(case.labelled(node)),
             several => case.conflict(several, &mut findings),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::identity::{FlockKey, keys};
-use crate::place::NodeFacts;
+use crate::place::{NodeFacts, Proof, lost};
 use crate::view::{PortFacts, ServiceFacts, SharedView, WorkloadKind};
 
 use super::plan::{Action, Gone};
@@ -174,6 +174,12 @@ impl Apply {
         let client = self.client.clone();
         let (found, name) = match what {
             Gone::Node(name) => (Api::<Node>::all(client).get_metadata_opt(name).await.map(|o| o.is_some()), name),
+            Gone::Machine(name) => {
+                let node = Api::<Node>::all(client).get_opt(name).await;
+                let facts = node.map(|node| node.as_ref().map(NodeFacts::from));
+                // One that is gone altogether is another case, which the next look finds.
+                (facts.map(|facts| lost(facts.as_ref()) != Some(Proof::OutOfService)), name)
+            }
             Gone::Namespace(name) => {
                 (Api::<Namespace>::all(client).get_metadata_opt(name).await.map(|o| o.is_some()), name)
             }

@@ -14,11 +14,12 @@ use tracing::{debug, info, warn};
 
 use crate::identity::FlockKey;
 use crate::metrics::ReconcileMetrics;
+use crate::place::Record;
 use crate::view::{SharedView, WorkloadFacts};
 
 use super::apply::{Apply, ApplyError};
 use super::events::Events;
-use super::plan::{Memory, Note, Observed, Plan, PlanConfig, Subject, plan};
+use super::plan::{Action, Memory, Note, Observed, Plan, PlanConfig, Subject, plan};
 
 /// The longest pause after failed writes for one flock; the first is 100 ms, and it doubles.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -128,7 +129,7 @@ impl Controller {
             self.fail(key);
             return;
         }
-        let plan = self.plan(key);
+        let mut plan = self.plan(key);
         if !plan.actions.is_empty() {
             debug!(flock = %key, actions = ?plan.actions, "planned");
         }
@@ -141,6 +142,9 @@ impl Controller {
             }
             match self.apply.run(key, action).await {
                 Ok(()) => {
+                    if let Action::WriteRecord { record, .. } | Action::CreateService { record: Some(record), .. } = action {
+                        plan.memory.record = Record::parse(record).ok();
+                    }
                     self.metrics.acted(action.name());
                     info!(flock = %key, ?action, "done");
                 }

@@ -1,6 +1,6 @@
 //! Events: one for each thing that a user must know, and not again while it stays the same.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -15,13 +15,21 @@ use super::plan::{Note, Subject};
 
 /// A wait that goes on is told again after this long: events live for an hour by default.
 const AGAIN: Duration = Duration::from_secs(30 * 60);
-/// So many notes are remembered before those that ran out are dropped.
+/// A note that later looks did not make for so long is over: if it is made again, it is told again.
+const OVER: Duration = Duration::from_secs(60);
+/// So many flocks are remembered before those of which nothing was told lately are dropped.
 const REMEMBERED: usize = 10_000;
 
 /// Tells users.
 pub(super) struct Events {
     recorder: Recorder,
-    told: HashMap<(FlockKey, Subject, &'static str), (String, Instant)>,
+    told: HashMap<FlockKey, HashMap<Note, Told>>,
+}
+
+/// When a note was told, and since when it is not made any more.
+struct Told {
+    told: Instant,
+    gone: Option<Instant>,
 }
 
 impl Events {
@@ -32,16 +40,7 @@ impl Events {
 
     /// Tells what has not been told yet.
     pub(super) async fn tell(&mut self, key: &FlockKey, notes: &[Note]) {
-        if self.told.len() > REMEMBERED {
-            self.told.retain(|_, (_, at)| at.elapsed() < AGAIN);
-        }
-        for note in notes {
-            let id = (key.clone(), note.subject.clone(), note.reason);
-            let known = self.told.get(&id).is_some_and(|(said, at)| *said == note.message && at.elapsed() < AGAIN);
-            if known {
-                continue;
-            }
-            self.told.insert(id, (note.message.clone(), Instant::now()));
+        for note in self.news(key, notes, Instant::now()) {
             let event = Event {
                 type_: if note.warning { EventType::Warning } else { EventType::Normal },
                 reason: note.reason.into(),
@@ -53,6 +52,34 @@ impl Events {
                 warn!(%error, flock = %key, reason = note.reason, note = note.message, "event not published");
             }
         }
+    }
+
+    fn news<'n>(&mut self, key: &FlockKey, notes: &'n [Note], now: Instant) -> Vec<&'n Note> {
+        if self.told.len() > REMEMBERED {
+            self.told.retain(|_, told| told.values().any(|told| now.duration_since(told.told) < AGAIN));
+        }
+        if notes.is_empty() && !self.told.contains_key(key) {
+            return Vec::new();
+        }
+        let told = self.told.entry(key.clone()).or_default();
+        let made: HashSet<_> = notes.iter().collect();
+        told.retain(|note, told| {
+            let gone = (!made.contains(note)).then(|| told.gone.unwrap_or(now));
+            told.gone = gone;
+            gone.is_none_or(|gone| now.duration_since(gone) < OVER)
+        });
+        let mut news = Vec::new();
+        for note in notes {
+            let known = told.get(note).is_some_and(|known| now.duration_since(known.told) < AGAIN);
+            if !known {
+                told.insert(note.clone(), Told { told: now, gone: None });
+                news.push(note);
+            }
+        }
+        if told.is_empty() {
+            self.told.remove(key);
+        }
+        news
     }
 }
 
@@ -80,5 +107,48 @@ fn reference(key: &FlockKey, subject: &Subject) -> ObjectReference {
         uid: Some(uid.clone()),
         namespace: namespaced.then(|| key.namespace.to_string()),
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::fixtures::key;
+
+    fn note(message: &str) -> Note {
+        let subject = Subject::Pod("db-0".into(), "uid".into());
+        Note { subject, reason: "NoPlace", warning: true, message: message.into() }
+    }
+
+    /// What is told of the notes of looks at these seconds.
+    async fn told(looks: &[(u64, &[&str])]) -> Vec<(u64, String)> {
+        let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let mut events = Events::new(client, "test");
+        let begin = Instant::now();
+        let mut all = Vec::new();
+        for (second, messages) in looks {
+            let notes: Vec<_> = messages.iter().map(|message| note(message)).collect();
+            let news = events.news(&key(), &notes, begin + Duration::from_secs(*second));
+            all.extend(news.into_iter().map(|note| (*second, note.message.clone())));
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn two_waits_of_one_owner_are_told_once_each() {
+        let both: &[&str] = &["a", "b"];
+        assert_eq!(told(&[(0, both), (1, both), (2, both)]).await, [(0, "a".into()), (0, "b".into())]);
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_ended_and_began_again_is_told_again() {
+        let looks: &[(u64, &[&str])] = &[(0, &["a"]), (1, &[]), (2, &["a"]), (3, &[]), (70, &[]), (71, &["a"])];
+        assert_eq!(told(looks).await, [(0, "a".into()), (71, "a".into())]);
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_goes_on_is_told_again_before_its_event_expires() {
+        let looks: &[(u64, &[&str])] = &[(0, &["a"]), (1700, &["a"]), (1800, &["a"])];
+        assert_eq!(told(looks).await, [(0, "a".into()), (1800, "a".into())]);
     }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::identity::{FlockKey, Ordinal, Settings, SettingsError, keys};
-use crate::place::Constraints;
+use crate::place::{Constraints, Record};
 
 /// The controller in an object's ownerReferences.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -396,7 +396,9 @@ pub struct ServiceFacts {
     /// Its ports.
     pub ports: Vec<PortFacts>,
     /// The record of places, as it stands there.
-    pub places: Option<String>,
+    pub places: Option<Arc<str>>,
+    /// The same, read; `None` where there is none or it cannot be read.
+    pub record: Option<Arc<Record>>,
     /// Whether its deletion has begun.
     pub terminating: bool,
 }
@@ -419,6 +421,7 @@ impl ServiceFacts {
             })
             .collect();
         ports.sort();
+        let places = meta.annotations.as_ref().and_then(|a| a.get(keys::PLACES));
         Some(Self {
             namespace: meta.namespace.clone()?,
             name: meta.name.clone()?,
@@ -431,7 +434,8 @@ impl ServiceFacts {
                 (selector.len() == 1).then(|| selector.get(keys::NAME).cloned()).flatten()
             }),
             ports,
-            places: meta.annotations.as_ref().and_then(|a| a.get(keys::PLACES)).cloned(),
+            places: places.map(|text| text.as_str().into()),
+            record: places.and_then(|text| Record::parse(text).ok()).map(Arc::new),
             terminating: meta.deletion_timestamp.is_some(),
         })
     }

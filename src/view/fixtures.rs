@@ -173,6 +173,7 @@ pub(crate) fn service(places: &str) -> ServiceFacts {
         selects: Some("db".into()),
         ports: Vec::new(),
         places: Some(places.into()),
+        record: crate::place::Record::parse(places).ok().map(Arc::new),
         terminating: false,
     }
 }

@@ -159,10 +159,12 @@ impl Flock {
         true
     }
 
-    pub(super) fn delete_pod(&mut self, name: &str, uid: &str) -> bool {
+    /// Forgets a pod. Only where its whole life was `seen` is it known whether it ever had a node: one that is missing
+    /// from a new list may have run while the watch was interrupted.
+    pub(super) fn delete_pod(&mut self, name: &str, uid: &str, seen: bool) -> bool {
         let Some(pod) = self.pods.get(name).filter(|pod| pod.uid == uid) else { return false };
         if let Some(ordinal) = pod.ordinal {
-            if pod.node.is_none() {
+            if seen && pod.node.is_none() {
                 self.never_bound.insert(ordinal, pod.uid.clone());
             } else {
                 self.never_bound.remove(&ordinal);

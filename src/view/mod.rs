@@ -32,6 +32,12 @@ pub struct View {
     namespaces: HashMap<String, NamespaceFacts>,
     services: HashMap<(String, String), ServiceFacts>,
     places: HashMap<FlockKey, BTreeMap<Ordinal, BTreeSet<NodeName>>>,
+    /// The names of the Services that Flock made for each flock.
+    made: HashMap<FlockKey, BTreeSet<String>>,
+    /// Labels that were taken off a node that is still there.
+    taken_off: HashMap<FlockKey, BTreeMap<Ordinal, NodeName>>,
+    /// Nodes with labels in Flock's domain that mean nothing.
+    garbage: BTreeSet<NodeName>,
 }
 
 static NO_PLACES: BTreeMap<Ordinal, BTreeSet<NodeName>> = BTreeMap::new();
@@ -43,9 +49,9 @@ impl View {
         self.flocks.get(key).unwrap_or(&NO_FLOCK)
     }
 
-    /// All flocks that have a pod, a workload or a place.
+    /// All flocks that have a pod, a workload, a place or a Service of Flock's, which may hold a record of places.
     pub fn flock_keys(&self) -> BTreeSet<FlockKey> {
-        self.flocks.keys().chain(self.places.keys()).cloned().collect()
+        self.flocks.keys().chain(self.places.keys()).chain(self.made.keys()).cloned().collect()
     }
 
     /// All nodes by name.
@@ -56,6 +62,35 @@ impl View {
     /// The nodes that carry the labels of a flock's ordinals.
     pub fn places(&self, key: &FlockKey) -> &BTreeMap<Ordinal, BTreeSet<NodeName>> {
         self.places.get(key).unwrap_or(&NO_PLACES)
+    }
+
+    /// The node on which a member may start: the only one with the ordinal's label, unless the record says that the
+    /// machine behind the node's name was another one.
+    pub fn place_of(&self, key: &FlockKey, ordinal: Ordinal) -> Option<&NodeName> {
+        let nodes = self.places(key).get(&ordinal).filter(|nodes| nodes.len() == 1)?;
+        let node = nodes.first()?;
+        let recorded = self.record_service(key).and_then(|service| service.record.as_ref()?.get(ordinal));
+        let other_machine = recorded.is_some_and(|place| {
+            let found = self.nodes.get(node).and_then(|node| node.machine_id.as_ref());
+            place.node == *node && matches!((&place.machine, found), (Some(then), Some(now)) if then != now)
+        });
+        (!other_machine).then_some(node)
+    }
+
+    /// The Service of Flock's on which a flock's record of places stands.
+    pub fn record_service(&self, key: &FlockKey) -> Option<&ServiceFacts> {
+        self.services_of(key).find(|service| service.places.is_some())
+    }
+
+    /// The node that an ordinal's label was taken off last, while no node has it and that node is still the same
+    /// object: not lost with it, but removed by somebody.
+    pub fn taken_off(&self, key: &FlockKey, ordinal: Ordinal) -> Option<&NodeName> {
+        self.taken_off.get(key)?.get(&ordinal)
+    }
+
+    /// The nodes with labels in Flock's domain that mean nothing.
+    pub fn nodes_with_garbage(&self) -> impl Iterator<Item = &NodeFacts> {
+        self.garbage.iter().filter_map(|name| self.nodes.get(name))
     }
 
     /// A namespace.
@@ -69,8 +104,10 @@ impl View {
     }
 
     /// The Services of a namespace that Flock made for `key`.
-    pub fn services_of<'a>(&'a self, key: &'a FlockKey) -> impl Iterator<Item = &'a ServiceFacts> {
-        self.services.values().filter(move |service| service.made_for.as_ref() == Some(key))
+    pub fn services_of(&self, key: &FlockKey) -> impl Iterator<Item = &ServiceFacts> {
+        let names = self.made.get(key).into_iter().flatten();
+        let namespace = key.namespace.clone();
+        names.filter_map(move |name| self.service(namespace.as_str(), name))
     }
 
     /// Takes in a pod; returns the flocks that it concerns.
@@ -81,7 +118,11 @@ impl View {
 
     /// Forgets a pod.
     pub fn delete_pod(&mut self, key: &FlockKey, name: &str, uid: &str) -> Vec<FlockKey> {
-        let gone = self.flocks.get_mut(key).is_some_and(|flock| flock.delete_pod(name, uid));
+        self.drop_pod(key, name, uid, true)
+    }
+
+    fn drop_pod(&mut self, key: &FlockKey, name: &str, uid: &str, seen: bool) -> Vec<FlockKey> {
+        let gone = self.flocks.get_mut(key).is_some_and(|flock| flock.delete_pod(name, uid, seen));
         self.drop_if_empty(key);
         if gone { vec![key.clone()] } else { Vec::new() }
     }
@@ -112,13 +153,14 @@ impl View {
             concerned.extend(old.into_iter().flat_map(|old| old.members.keys().cloned()));
             concerned.extend(node.members.keys().cloned());
             concerned.extend(self.waiting_flocks());
-            self.unindex_node(&node.name);
-            for (key, ordinals) in &node.members {
-                let places = self.places.entry(key.clone()).or_default();
-                for ordinal in ordinals {
-                    places.entry(*ordinal).or_default().insert(node.name.clone());
-                }
+            let old_uid = old.map(|old| old.uid.clone());
+            let had = self.unindex_node(&node.name);
+            if old_uid.as_ref() == Some(&node.uid) {
+                self.note_taken_off(had, &node);
+            } else {
+                self.forget_taken_off(&node.name);
             }
+            self.index_node(&node);
         }
         self.nodes.insert(node.name.clone(), node);
         concerned.into_iter().collect()
@@ -127,10 +169,11 @@ impl View {
     /// Forgets a node.
     pub fn delete_node(&mut self, name: &str) -> Vec<FlockKey> {
         let Some(node) = self.nodes.get(name) else { return Vec::new() };
-        let concerned = node.members.keys().cloned().collect();
+        let mut concerned: BTreeSet<_> = node.members.keys().cloned().collect();
         self.unindex_node(name);
         self.nodes.remove(name);
-        concerned
+        concerned.extend(self.forget_taken_off(name));
+        concerned.into_iter().collect()
     }
 
     /// Takes in a namespace.
@@ -150,13 +193,21 @@ impl View {
     /// Takes in a Service; only one that governs a flock, or that Flock made, concerns anyone.
     pub fn apply_service(&mut self, service: ServiceFacts) -> Vec<FlockKey> {
         let id = (service.namespace.clone(), service.name.clone());
+        let name = service.name.clone();
         if let Some(old) = self.services.get(&id) {
             if old.uid == service.uid && newer(&old.resource_version, &service.resource_version) {
                 return Vec::new();
             }
         }
         let concerned = self.flocks_governed_by(&service);
-        self.services.insert(id, service);
+        let made_for = service.made_for.clone();
+        let old = self.services.insert(id, service);
+        if let Some(old) = old.filter(|old| old.made_for != made_for) {
+            self.unindex_service(&old);
+        }
+        if let Some(key) = made_for {
+            self.made.entry(key).or_default().insert(name);
+        }
         concerned
     }
 
@@ -166,7 +217,9 @@ impl View {
         match self.services.get(&id) {
             Some(service) if service.uid == uid => {
                 let concerned = self.flocks_governed_by(service);
-                self.services.remove(&id);
+                if let Some(service) = self.services.remove(&id) {
+                    self.unindex_service(&service);
+                }
                 concerned
             }
             _ => Vec::new(),
@@ -194,9 +247,65 @@ impl View {
         self.flocks.iter().filter(|(_, flock)| flock.waits_for_a_place()).map(|(key, _)| key.clone())
     }
 
-    fn unindex_node(&mut self, name: &str) {
-        let Some(node) = self.nodes.get(name) else { return };
+    fn unindex_service(&mut self, service: &ServiceFacts) {
+        let Some(key) = &service.made_for else { return };
+        if let Some(names) = self.made.get_mut(key) {
+            names.remove(&service.name);
+            if names.is_empty() {
+                self.made.remove(key);
+            }
+        }
+    }
+
+    fn index_node(&mut self, node: &NodeFacts) {
+        if !node.garbage_labels.is_empty() {
+            self.garbage.insert(node.name.clone());
+        }
         for (key, ordinals) in &node.members {
+            let places = self.places.entry(key.clone()).or_default();
+            for ordinal in ordinals {
+                places.entry(*ordinal).or_default().insert(node.name.clone());
+                if let Some(taken) = self.taken_off.get_mut(key) {
+                    taken.remove(ordinal);
+                    if taken.is_empty() {
+                        self.taken_off.remove(key);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes the labels that a node `had` and that no node has now.
+    fn note_taken_off(&mut self, had: BTreeMap<FlockKey, BTreeSet<Ordinal>>, node: &NodeFacts) {
+        for (key, ordinals) in had {
+            for ordinal in ordinals {
+                if !node.carries(&key).contains(&ordinal) && !self.places(&key).contains_key(&ordinal) {
+                    self.taken_off.entry(key.clone()).or_default().insert(ordinal, node.name.clone());
+                }
+            }
+        }
+    }
+
+    /// The node is gone, and with it the trace of what was taken off it; returns whom that concerns.
+    fn forget_taken_off(&mut self, name: &str) -> Vec<FlockKey> {
+        let mut concerned = Vec::new();
+        for (key, taken) in &mut self.taken_off {
+            let before = taken.len();
+            taken.retain(|_, node| **node != *name);
+            if taken.len() < before {
+                concerned.push(key.clone());
+            }
+        }
+        self.taken_off.retain(|_, taken| !taken.is_empty());
+        concerned
+    }
+
+    /// Takes a node out of the index; returns what it carried.
+    fn unindex_node(&mut self, name: &str) -> BTreeMap<FlockKey, BTreeSet<Ordinal>> {
+        let Some(node) = self.nodes.get(name) else { return BTreeMap::new() };
+        self.garbage.remove(name);
+        let had = node.members.clone();
+        for (key, ordinals) in &had {
             let Some(places) = self.places.get_mut(key) else { continue };
             for ordinal in ordinals {
                 if let Some(nodes) = places.get_mut(ordinal) {
@@ -210,6 +319,7 @@ impl View {
                 self.places.remove(key);
             }
         }
+        had
     }
 
     fn drop_if_empty(&mut self, key: &FlockKey) {
@@ -231,7 +341,7 @@ impl View {
                     .map(|(key, pod)| (key, pod.name.clone(), pod.uid.clone()))
                     .collect();
                 for (key, name, uid) in gone {
-                    concerned.extend(self.delete_pod(&key, &name, &uid));
+                    concerned.extend(self.drop_pod(&key, &name, &uid, false));
                 }
             }
             Source::ReplicaSets | Source::ReplicationControllers => {

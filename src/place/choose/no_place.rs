@@ -55,7 +55,7 @@ pub enum NoPlace {
     /// The node chosen by hand does not qualify.
     #[error(
         "flock.dev/nodes puts {pod} on the node {node}, which does not fit: {reason}; choose another node, or {}",
-        remedy(reason)
+        reason.remedy()
     )]
     Unfit {
         /// The member's pod name.
@@ -65,6 +65,22 @@ pub enum NoPlace {
         /// What stands against it.
         reason: Unfit,
     },
+}
+
+impl NoPlace {
+    /// The same of other pods.
+    #[must_use]
+    pub fn about(&self, pods: String) -> Self {
+        let mut same = self.clone();
+        match &mut same {
+            Self::NoneFits { pod, .. }
+            | Self::AllTried { pod, .. }
+            | Self::UnknownNode { pod, .. }
+            | Self::Taken { pod, .. }
+            | Self::Unfit { pod, .. } => *pod = pods,
+        }
+        same
+    }
 }
 
 fn way_out(tally: &Tally) -> String {
@@ -77,22 +93,6 @@ fn way_out(tally: &Tally) -> String {
     let most = tally.unfit.iter().max_by_key(|(_, count)| **count);
     most.map_or_else(
         || "add a node".into(),
-        |(reason, _)| format!("add a node that fits, or {}", remedy(reason)),
+        |(reason, _)| format!("add a node that fits, or {}", reason.remedy()),
     )
-}
-
-/// What makes a node fit that did not.
-fn remedy(reason: &Unfit) -> String {
-    match reason {
-        Unfit::Terminating => "wait until it has registered again".into(),
-        Unfit::OtherOs(os) => {
-            format!("set spec.os and the nodeSelector kubernetes.io/os: {os} in the template")
-        }
-        Unfit::Cordoned => "uncordon it (kubectl uncordon)".into(),
-        Unfit::NotReady => "wait until its kubelet is Ready".into(),
-        Unfit::Taint(_) => "add a toleration to the template".into(),
-        Unfit::NodeSelector => "change the template's nodeSelector".into(),
-        Unfit::NodeAffinity => "change the template's required node affinity".into(),
-        Unfit::Carries(_) => "set flock.dev/pin: Shared".into(),
-    }
 }

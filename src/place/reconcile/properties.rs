@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::place::fixtures::{by_name, key, node, ordinal};
+use crate::place::fixtures::{by_name, key, labels, node, ordinal};
 
 /// Nodes n0 to n3; n4 and n5 may be named but do not exist.
 fn cluster() -> impl Strategy<Value = BTreeMap<NodeName, NodeFacts>> {
@@ -74,6 +74,14 @@ fn relabelled(nodes: &BTreeMap<NodeName, NodeFacts>, findings: &[Finding]) -> BT
     nodes
 }
 
+fn compare_on(
+    nodes: &BTreeMap<NodeName, NodeFacts>,
+    record: &Record,
+    running: &BTreeMap<Ordinal, NodeName>,
+) -> Vec<Finding> {
+    compare(nodes, &labels(nodes), record, running)
+}
+
 fn carriers(nodes: &BTreeMap<NodeName, NodeFacts>, ordinal: Ordinal) -> Vec<NodeName> {
     let carrying = nodes
         .values()
@@ -87,8 +95,8 @@ proptest! {
     #[test]
     fn mending_once_leaves_nothing_to_mend(nodes in cluster(), record in record(), running in running()) {
         let key = key("db");
-        let first = compare(&key, &nodes, &record, &running);
-        let second = compare(&key, &relabelled(&nodes, &first), &updated(&record, &first), &running);
+        let first = compare_on(&nodes, &record, &running);
+        let second = compare_on(&relabelled(&nodes, &first), &updated(&record, &first), &running);
         prop_assert!(second.iter().all(Finding::is_report), "{first:?} then {second:?}");
         let reports: Vec<_> = first.into_iter().filter(Finding::is_report).collect();
         prop_assert_eq!(second, reports);
@@ -97,10 +105,10 @@ proptest! {
     #[test]
     fn a_crash_between_labels_and_record_is_mended_too(nodes in cluster(), record in record(), running in running()) {
         let key = key("db");
-        let both = compare(&key, &nodes, &record, &running);
+        let both = compare_on(&nodes, &record, &running);
         let whole = (relabelled(&nodes, &both), updated(&record, &both));
         for half in [(whole.0.clone(), record.clone()), (nodes.clone(), whole.1.clone())] {
-            let rest = compare(&key, &half.0, &half.1, &running);
+            let rest = compare_on(&half.0, &half.1, &running);
             prop_assert_eq!(&relabelled(&half.0, &rest), &whole.0, "{:?} then {:?}", both, rest);
             prop_assert_eq!(&updated(&half.1, &rest), &whole.1, "{:?} then {:?}", both, rest);
         }
@@ -110,7 +118,7 @@ proptest! {
     fn the_last_label_is_never_taken_off_and_a_sole_one_never_moves(
         nodes in cluster(), record in record(), running in running(),
     ) {
-        let findings = compare(&key("db"), &nodes, &record, &running);
+        let findings = compare_on(&nodes, &record, &running);
         let after = relabelled(&nodes, &findings);
         for n in (0..3).map(ordinal) {
             let (before, after) = (carriers(&nodes, n), carriers(&after, n));
@@ -124,7 +132,7 @@ proptest! {
 
     #[test]
     fn the_record_alone_never_places_a_member_on_another_machine(nodes in cluster(), record in record()) {
-        for finding in compare(&key("db"), &nodes, &record, &BTreeMap::new()) {
+        for finding in compare_on(&nodes, &record, &BTreeMap::new()) {
             if let Finding::Relabel { ordinal, node, .. } = finding {
                 let place = record.get(ordinal).unwrap();
                 let interrupted = place.machine.is_none() && place.chosen_for.is_some();

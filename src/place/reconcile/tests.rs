@@ -1,7 +1,7 @@
 use rstest::rstest;
 
 use super::*;
-use crate::place::fixtures::{by_name, key, node, ordinal};
+use crate::place::fixtures::{by_name, key, labels, node, ordinal};
 
 /// A cluster of the nodes a, b and c, and what the witnesses say of ordinal 0.
 #[derive(Default)]
@@ -54,7 +54,7 @@ fn compare_on(mut nodes: BTreeMap<NodeName, NodeFacts>, said: &Said) -> Vec<Find
         .iter()
         .map(|name| (ordinal(0), NodeName::from(*name)))
         .collect();
-    compare(&key, &nodes, &record, &running)
+    compare(&nodes, &labels(&nodes), &record, &running)
 }
 
 fn relabel(node: &str, evidence: Evidence) -> Finding {
@@ -293,7 +293,7 @@ fn a_tenants_edit_of_the_record_never_moves_a_labelled_member() {
 fn other_flocks_on_the_same_nodes_are_no_findings() {
     let nodes = by_name([node("a").carrying(&key("web"), 0), node("b")]);
     assert_eq!(
-        compare(&key("db"), &nodes, &Record::default(), &BTreeMap::new()),
+        compare(&nodes, &labels(&nodes), &Record::default(), &BTreeMap::new()),
         []
     );
 }

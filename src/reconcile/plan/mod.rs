@@ -79,8 +79,14 @@ pub struct Memory {
     pub lost_since: BTreeMap<Ordinal, Timestamp>,
     /// The nodes that the scheduler refused for an ordinal that never ran.
     pub tried: BTreeMap<Ordinal, Tried>,
-    /// The record of places as it was last, so that a deleted Service gets it back.
+    /// The record of places as it was last, so that a deleted Service gets it back and an edit of it is seen.
     pub record: Option<Record>,
+    /// Since when a label is missing, or there twice, that may be the first half of a move by hand.
+    pub by_hand: BTreeMap<Ordinal, Timestamp>,
+    /// Ordinals that were released and wait for a new node.
+    pub freed: BTreeSet<Ordinal>,
+    /// Ordinals that were given another node after a loss, and the pods that wait to start there.
+    pub reassigned: BTreeMap<Ordinal, String>,
 }
 
 /// A workload that lacks pods though ordinals are free.
@@ -229,6 +235,8 @@ impl Action {
 pub enum Gone {
     /// A node, by name.
     Node(String),
+    /// A node's machine: its out-of-service taint must stand, and it must not be Ready.
+    Machine(String),
     /// A namespace, by name.
     Namespace(String),
 }
@@ -273,7 +281,7 @@ impl Subject {
 }
 
 /// Something that a user must know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     /// What it is about.
     pub subject: Subject,

@@ -11,6 +11,8 @@ use super::{Action, Observed, Plan, Subject};
 
 /// Most of a Service's name; a longer one is no DNS label.
 const NAME_MAX: usize = 63;
+/// So many names are tried for a Service beside a user's own.
+const BESIDE: u32 = 10;
 
 pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
     let namespace = observed.key.namespace.as_str();
@@ -20,6 +22,8 @@ pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
         return;
     }
     let names = flock.service_names(observed.key);
+    let holder = record_holder(observed);
+    let pinned = flock.is_pinned();
     let ports = ports(observed);
     for name in &names {
         if !DnsLabel::parse(name).is_ok_and(|label| label.is_service_name()) {
@@ -30,7 +34,7 @@ pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
                 name: name.clone(),
                 ports: ports.clone(),
                 selects: true,
-                record: (Some(name) == record_holder(observed).as_ref()).then(|| first_record(observed)),
+                record: (pinned && Some(name) == holder.as_ref()).then(|| first_record(observed)),
             }),
             Some(service) if service.made_for.as_ref() == Some(observed.key) => {
                 let selects = service.selects.as_deref() == Some(observed.key.flock.as_str());
@@ -46,7 +50,7 @@ pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
         }
     }
     // Where the governing Service is the user's own, it stays as it is, and the record stands on one of ours.
-    if let Some(holder) = record_holder(observed).filter(|holder| !names.contains(holder)) {
+    if let Some(holder) = holder.filter(|holder| pinned && !names.contains(holder)) {
         if observed.view.service(namespace, &holder).is_none() {
             plan.actions.push(Action::CreateService {
                 name: holder,
@@ -58,38 +62,39 @@ pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
     }
 }
 
-/// The name of the Service that carries the record of places: the governing one, or, where that is the user's
-/// own, a headless one without a selector beside it.
+/// The name of the Service that carries the record of places: where it stands already; else the governing one, or,
+/// where that is the user's own, a headless one without a selector beside it.
 pub(super) fn record_holder(observed: &Observed<'_>) -> Option<String> {
-    let namespace = observed.key.namespace.as_str();
-    let names = observed.flock().service_names(observed.key);
-    let governing = match names.first() {
-        Some(name) => name.clone(),
-        // A flock of which only places are left keeps its record where it was.
-        None => observed
-            .view
-            .services_of(observed.key)
-            .filter(|service| service.places.is_some())
-            .map(|service| service.name.clone())
-            .min()?,
-    };
-    let own = observed
-        .view
-        .service(namespace, &governing)
-        .is_some_and(|service| service.made_for.as_ref() != Some(observed.key));
-    if own {
-        let beside = format!("{governing}-places");
-        return (beside.len() <= NAME_MAX).then_some(beside);
+    let key = observed.key;
+    if let Some(service) = observed.view.record_service(key) {
+        return Some(service.name.clone());
     }
-    Some(governing)
+    let governing = observed.flock().service_names(key).into_iter().next()?;
+    let free = |name: &String| {
+        let held = observed.view.service(key.namespace.as_str(), name);
+        held.is_none_or(|service| service.made_for.as_ref() == Some(key))
+    };
+    let beside = (0..BESIDE).map(|number| beside(&key.flock, number));
+    std::iter::once(governing).chain(beside).find(free)
+}
+
+/// The name of a Service beside the user's own one: one of several, since these may be users' own as well.
+fn beside(flock: &DnsLabel, number: u32) -> String {
+    let number = if number == 0 { String::new() } else { format!("-{number}") };
+    let suffix = format!("-places{number}");
+    let flock = flock.as_str();
+    // Only the Service's labels say whose it is, so a shortened name that two flocks want goes to the first.
+    let room = NAME_MAX - suffix.len();
+    format!("{}{suffix}", flock[..flock.len().min(room)].trim_end_matches('-'))
 }
 
 /// The record of a Service that is made now: what the leader remembers of one that was deleted, brought up to
 /// date from the labels.
 fn first_record(observed: &Observed<'_>) -> String {
     let record = observed.memory.record.clone().unwrap_or_default();
-    let findings =
-        crate::place::compare(observed.key, observed.view.nodes(), &record, &super::places::running(observed));
+    let labels = observed.view.places(observed.key);
+    let running = super::places::running(observed);
+    let findings = crate::place::compare(observed.view.nodes(), labels, &record, &running);
     let record = crate::place::updated(&record, &findings);
     record.render().unwrap_or_else(|_| Record::default().render().unwrap_or_else(|_| "{}".into()))
 }
@@ -114,9 +119,8 @@ fn check_own(observed: &Observed<'_>, service: &ServiceFacts, plan: &mut Plan) {
 fn remove_all(observed: &Observed<'_>, plan: &mut Plan) {
     for service in observed.view.services_of(observed.key).filter(|service| !service.terminating) {
         // Entries of nodes that are gone may be the last trace of where data is.
-        let remembers = service.places.as_deref().is_some_and(|text| {
-            Record::parse(text).map_or(true, |record| !record.is_empty())
-        });
+        let remembers =
+            service.places.is_some() && service.record.as_ref().is_none_or(|record| !record.is_empty());
         if !remembers {
             plan.actions
                 .push(Action::DeleteService { name: service.name.clone(), uid: service.uid.clone() });
