@@ -69,8 +69,12 @@ pub fn compare(
             place: record.get(ordinal),
             running: running.get(&ordinal),
         };
-        let carriers: Vec<_> =
-            labels.get(&ordinal).into_iter().flatten().filter_map(|name| nodes.get(name)).collect();
+        let carriers: Vec<_> = labels
+            .get(&ordinal)
+            .into_iter()
+            .flatten()
+            .filter_map(|name| nodes.get(name))
+            .collect();
         match carriers.as_slice() {
             [] => case.unlabelled(&mut findings),
             [node] => findings.extend(case.labelled(node)),

@@ -34,21 +34,35 @@ struct Told {
 
 impl Events {
     pub(super) fn new(client: Client, identity: &str) -> Self {
-        let reporter = Reporter { controller: "flock.dev/reconciler".into(), instance: Some(identity.into()) };
-        Self { recorder: Recorder::new(client, reporter), told: HashMap::new() }
+        let reporter = Reporter {
+            controller: "flock.dev/reconciler".into(),
+            instance: Some(identity.into()),
+        };
+        Self {
+            recorder: Recorder::new(client, reporter),
+            told: HashMap::new(),
+        }
     }
 
     /// Tells what has not been told yet.
     pub(super) async fn tell(&mut self, key: &FlockKey, notes: &[Note]) {
         for note in self.news(key, notes, Instant::now()) {
             let event = Event {
-                type_: if note.warning { EventType::Warning } else { EventType::Normal },
+                type_: if note.warning {
+                    EventType::Warning
+                } else {
+                    EventType::Normal
+                },
                 reason: note.reason.into(),
                 note: Some(shorten(&note.message)),
                 action: note.reason.into(),
                 secondary: None,
             };
-            if let Err(error) = self.recorder.publish(&event, &reference(key, &note.subject)).await {
+            if let Err(error) = self
+                .recorder
+                .publish(&event, &reference(key, &note.subject))
+                .await
+            {
                 warn!(%error, flock = %key, reason = note.reason, note = note.message, "event not published");
             }
         }
@@ -56,7 +70,8 @@ impl Events {
 
     fn news<'n>(&mut self, key: &FlockKey, notes: &'n [Note], now: Instant) -> Vec<&'n Note> {
         if self.told.len() > REMEMBERED {
-            self.told.retain(|_, told| told.values().any(|told| now.duration_since(told.told) < AGAIN));
+            self.told
+                .retain(|_, told| told.values().any(|told| now.duration_since(told.told) < AGAIN));
         }
         if notes.is_empty() && !self.told.contains_key(key) {
             return Vec::new();
@@ -70,9 +85,17 @@ impl Events {
         });
         let mut news = Vec::new();
         for note in notes {
-            let known = told.get(note).is_some_and(|known| now.duration_since(known.told) < AGAIN);
+            let known = told
+                .get(note)
+                .is_some_and(|known| now.duration_since(known.told) < AGAIN);
             if !known {
-                told.insert(note.clone(), Told { told: now, gone: None });
+                told.insert(
+                    note.clone(),
+                    Told {
+                        told: now,
+                        gone: None,
+                    },
+                );
                 news.push(note);
             }
         }
@@ -89,7 +112,10 @@ fn shorten(message: &str) -> String {
     if message.len() <= MAX {
         return message.into();
     }
-    let end = (0..=MAX - 3).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=MAX - 3)
+        .rev()
+        .find(|end| message.is_char_boundary(*end))
+        .unwrap_or(0);
     format!("{}…", &message[..end])
 }
 
@@ -117,7 +143,12 @@ mod tests {
 
     fn note(message: &str) -> Note {
         let subject = Subject::Pod("db-0".into(), "uid".into());
-        Note { subject, reason: "NoPlace", warning: true, message: message.into() }
+        Note {
+            subject,
+            reason: "NoPlace",
+            warning: true,
+            message: message.into(),
+        }
     }
 
     /// What is told of the notes of looks at these seconds.
@@ -137,12 +168,22 @@ mod tests {
     #[tokio::test]
     async fn two_waits_of_one_owner_are_told_once_each() {
         let both: &[&str] = &["a", "b"];
-        assert_eq!(told(&[(0, both), (1, both), (2, both)]).await, [(0, "a".into()), (0, "b".into())]);
+        assert_eq!(
+            told(&[(0, both), (1, both), (2, both)]).await,
+            [(0, "a".into()), (0, "b".into())]
+        );
     }
 
     #[tokio::test]
     async fn a_wait_that_ended_and_began_again_is_told_again() {
-        let looks: &[(u64, &[&str])] = &[(0, &["a"]), (1, &[]), (2, &["a"]), (3, &[]), (70, &[]), (71, &["a"])];
+        let looks: &[(u64, &[&str])] = &[
+            (0, &["a"]),
+            (1, &[]),
+            (2, &["a"]),
+            (3, &[]),
+            (70, &[]),
+            (71, &["a"]),
+        ];
         assert_eq!(told(looks).await, [(0, "a".into()), (71, "a".into())]);
     }
 

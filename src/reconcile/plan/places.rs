@@ -26,14 +26,23 @@ const BY_HAND: SignedDuration = SignedDuration::from_secs(15);
 
 /// Where members run that are pinned to nodes.
 pub(super) fn running(observed: &Observed<'_>) -> BTreeMap<Ordinal, NodeName> {
-    let members = observed.flock().members().into_iter().filter(|(_, pod)| pin(pod) != Pin::None);
-    members.filter_map(|(ordinal, pod)| Some((ordinal, pod.node.as_deref()?.into()))).collect()
+    let members = observed
+        .flock()
+        .members()
+        .into_iter()
+        .filter(|(_, pod)| pin(pod) != Pin::None);
+    members
+        .filter_map(|(ordinal, pod)| Some((ordinal, pod.node.as_deref()?.into())))
+        .collect()
 }
 
 /// Plans the places; returns the ordinals whose place is ready.
 pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) -> BTreeSet<Ordinal> {
     let members = observed.flock().members();
-    let unpinned = members.iter().filter(|(_, pod)| pin(pod) == Pin::None).map(|(ordinal, _)| *ordinal);
+    let unpinned = members
+        .iter()
+        .filter(|(_, pod)| pin(pod) == Pin::None)
+        .map(|(ordinal, _)| *ordinal);
     let mut ready: BTreeSet<_> = unpinned.collect();
     if observed.view.namespace(observed.key.namespace.as_str()).is_none() {
         forget_namespace(observed, plan);
@@ -41,7 +50,12 @@ pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) -> BTreeSet<Ordinal
     }
     report_garbage(observed, plan);
     let places = observed.view.places(observed.key);
-    ready.extend(places.iter().filter(|(_, nodes)| nodes.len() == 1).map(|(ordinal, _)| *ordinal));
+    ready.extend(
+        places
+            .iter()
+            .filter(|(_, nodes)| nodes.len() == 1)
+            .map(|(ordinal, _)| *ordinal),
+    );
     let holder = record_holder(observed)
         .and_then(|name| observed.view.service(observed.key.namespace.as_str(), &name));
     // Without the Service there is no record to write to: it is made first, and this is looked at again.
@@ -88,7 +102,10 @@ impl<'a> Work<'a> {
         let mut findings = compare(view.nodes(), view.places(key), &self.record, &self.running);
         // A member without a pin has nothing to do with labels that an earlier revision left.
         findings.retain(|finding| {
-            self.observed.flock().holder(finding.ordinal()).is_none_or(|pod| pin(pod) != Pin::None)
+            self.observed
+                .flock()
+                .holder(finding.ordinal())
+                .is_none_or(|pod| pin(pod) != Pin::None)
         });
         let before = self.record.clone();
         self.record = updated(&before, &findings);
@@ -129,9 +146,9 @@ impl<'a> Work<'a> {
                 }
                 Finding::MovedWhileRunning { from: at, .. }
                 | Finding::Contradiction { running: at, .. }
-                | Finding::Conflict { running: Some(at), .. }
-                    if self.lost_the_race(ordinal, at) =>
-                {
+                | Finding::Conflict {
+                    running: Some(at), ..
+                } if self.lost_the_race(ordinal, at) => {
                     self.follow_pod(ordinal, at);
                 }
                 Finding::Moved { .. } if !self.waits_unused(ordinal, plan) => {
@@ -191,9 +208,16 @@ impl<'a> Work<'a> {
             return None;
         }
         let labelled = self.observed.view.nodes().get(node).into_iter();
-        let labelled = labelled.flat_map(|facts| facts.carries(self.observed.key)).copied();
-        let recorded = self.record.iter().filter(|(_, place)| place.node == *node && !place.released);
-        labelled.chain(recorded.map(|(other, _)| other)).find(|other| *other != ordinal)
+        let labelled = labelled
+            .flat_map(|facts| facts.carries(self.observed.key))
+            .copied();
+        let recorded = self
+            .record
+            .iter()
+            .filter(|(_, place)| place.node == *node && !place.released);
+        labelled
+            .chain(recorded.map(|(other, _)| other))
+            .find(|other| *other != ordinal)
     }
 
     fn is_exclusive(&self, ordinal: Ordinal, wanted: &OrdinalSet) -> bool {
@@ -201,8 +225,14 @@ impl<'a> Work<'a> {
         if let Some(pod) = flock.holder(ordinal) {
             return pin(pod) == Pin::Exclusive;
         }
-        let templates = flock.workloads().values().filter(|_| wanted.contains(ordinal)).map(|w| &w.template);
-        templates.map(|template| template.settings().pin).any(|pin| pin == Pin::Exclusive)
+        let templates = flock
+            .workloads()
+            .values()
+            .filter(|_| wanted.contains(ordinal))
+            .map(|w| &w.template);
+        templates
+            .map(|template| template.settings().pin)
+            .any(|pin| pin == Pin::Exclusive)
     }
 
     fn named_twice(&self, ordinal: Ordinal, node: &NodeName, other: Ordinal, plan: &mut Plan) {
@@ -231,8 +261,11 @@ impl<'a> Work<'a> {
     }
 
     fn follow_pod(&mut self, ordinal: Ordinal, node: &NodeName) {
-        let Some(facts) = self.observed.view.nodes().get(node) else { return };
-        self.record.insert(ordinal, Place::new(node.clone(), facts.machine_id.clone()));
+        let Some(facts) = self.observed.view.nodes().get(node) else {
+            return;
+        };
+        self.record
+            .insert(ordinal, Place::new(node.clone(), facts.machine_id.clone()));
         let labelled = self.observed.view.places(self.observed.key).get(&ordinal);
         for other in labelled.into_iter().flatten().filter(|other| *other != node) {
             self.unlabel(ordinal, other);
@@ -242,9 +275,15 @@ impl<'a> Work<'a> {
 
     /// Whether the place was chosen for the very pod that waits for it: then it can be another one.
     fn waits_unused(&self, ordinal: Ordinal, plan: &Plan) -> bool {
-        let waiting = self.observed.flock().holder(ordinal).filter(|pod| pod.is_live() && pod.node.is_none());
+        let waiting = self
+            .observed
+            .flock()
+            .holder(ordinal)
+            .filter(|pod| pod.is_live() && pod.node.is_none());
         let place = self.record.get(ordinal).filter(|place| !place.released);
-        waiting.zip(place).is_some_and(|(pod, place)| self.is_virgin(ordinal, pod, place, plan))
+        waiting
+            .zip(place)
+            .is_some_and(|(pod, place)| self.is_virgin(ordinal, pod, place, plan))
     }
 
     fn is_held(&self, ordinal: Ordinal) -> bool {
@@ -267,13 +306,21 @@ impl<'a> Work<'a> {
 
     fn label(&mut self, ordinal: Ordinal, node: &NodeName) {
         if let Some(facts) = self.observed.view.nodes().get(node) {
-            self.labels.push(Action::Label { node: node.to_string(), uid: facts.uid.clone(), ordinal });
+            self.labels.push(Action::Label {
+                node: node.to_string(),
+                uid: facts.uid.clone(),
+                ordinal,
+            });
         }
     }
 
     fn unlabel(&mut self, ordinal: Ordinal, node: &NodeName) {
         if let Some(facts) = self.observed.view.nodes().get(node) {
-            self.unlabels.push(Action::Unlabel { node: node.to_string(), uid: facts.uid.clone(), ordinal });
+            self.unlabels.push(Action::Unlabel {
+                node: node.to_string(),
+                uid: facts.uid.clone(),
+                ordinal,
+            });
         }
     }
 
@@ -290,9 +337,14 @@ impl<'a> Work<'a> {
                 }),
                 Err(error) => {
                     let subject = Subject::Service(self.service.name.clone(), self.service.uid.clone());
-                    plan.warn(subject, "BadRecord", format!("The record of places cannot be written: {error}"));
+                    plan.warn(
+                        subject,
+                        "BadRecord",
+                        format!("The record of places cannot be written: {error}"),
+                    );
                     // What was to be placed is not: only places that stand already are ready.
-                    self.ready.retain(|ordinal| self.observed.view.places(self.observed.key).contains_key(ordinal));
+                    self.ready
+                        .retain(|ordinal| self.observed.view.places(self.observed.key).contains_key(ordinal));
                     return self.ready;
                 }
             }
@@ -306,7 +358,10 @@ impl<'a> Work<'a> {
 }
 
 fn pin(pod: &PodFacts) -> Pin {
-    pod.template.settings.as_ref().map_or(Pin::Exclusive, |settings| settings.pin)
+    pod.template
+        .settings
+        .as_ref()
+        .map_or(Pin::Exclusive, |settings| settings.pin)
 }
 
 fn by_hand(pod: &PodFacts, ordinal: Ordinal) -> Option<&str> {
@@ -336,7 +391,11 @@ fn forget_namespace(observed: &Observed<'_>, plan: &mut Plan) {
 fn report_garbage(observed: &Observed<'_>, plan: &mut Plan) {
     let prefix = garbage_prefix(observed.key);
     for node in observed.view.nodes_with_garbage() {
-        for label in node.garbage_labels.iter().filter(|label| label.starts_with(&prefix)) {
+        for label in node
+            .garbage_labels
+            .iter()
+            .filter(|label| label.starts_with(&prefix))
+        {
             plan.warn(
                 Subject::Node(node.name.to_string(), node.uid.clone()),
                 "BadLabel",

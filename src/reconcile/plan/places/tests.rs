@@ -2,6 +2,7 @@
 
 mod loss;
 mod mend;
+mod properties;
 mod record;
 mod scale;
 mod sim;

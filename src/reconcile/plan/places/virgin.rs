@@ -65,7 +65,9 @@ impl<'a> Work<'a> {
                 (None, None) if pod.gated || plan.memory.freed.contains(&ordinal) => {
                     self.place(ordinal, pod, plan, &mut problems);
                 }
-                (None, Some(place)) if !several && self.is_lost(place) && self.waits_unused(ordinal, plan) => {
+                (None, Some(place))
+                    if !several && self.is_lost(place) && self.waits_unused(ordinal, plan) =>
+                {
                     self.place(ordinal, pod, plan, &mut problems);
                 }
                 (None, None) => self.report_unknown(ordinal, pod, plan),

@@ -47,9 +47,17 @@ fn a_cordoned_node_is_waited_for() {
 #[case::out_of_service(false)]
 fn wait_waits_for_ever_and_says_how_to_give_up(#[case] gone: bool) {
     let mut sim = Sim::running(&["a", "b"], 1, &[]);
-    if gone { sim.delete_node("a") } else { sim.change_node("a", off) }
+    if gone {
+        sim.delete_node("a")
+    } else {
+        sim.change_node("a", off)
+    }
     sim.restart(0);
-    assert!(sim.pass(6 * 3600).iter().all(|action| matches!(action, Action::OpenGate { .. })));
+    assert!(
+        sim.pass(6 * 3600)
+            .iter()
+            .all(|action| matches!(action, Action::OpenGate { .. }))
+    );
     assert!(sim.notes("NodeLost")[0].contains("flock release db 0 --namespace default"));
 }
 
@@ -58,15 +66,31 @@ fn wait_waits_for_ever_and_says_how_to_give_up(#[case] gone: bool) {
 #[case::out_of_service(false)]
 fn reassign_acts_after_the_grace_and_a_live_look_and_only_once_the_old_pod_is_gone(#[case] gone: bool) {
     let mut sim = Sim::running(&["a", "b", "c"], 1, REASSIGN);
-    if gone { sim.delete_node("a") } else { sim.change_node("a", off) }
+    if gone {
+        sim.delete_node("a")
+    } else {
+        sim.change_node("a", off)
+    }
     sim.change_pod(0, |pod| pod.terminating = true);
     assert_eq!(sim.pass(3600), [], "the old pod is still there");
     sim.restart(0);
-    let actions: Vec<_> = sim.settle().into_iter().filter(|a| a.name() != "open_gate").collect();
-    let proof = if gone { Gone::Node("a".into()) } else { Gone::Machine("a".into()) };
+    let actions: Vec<_> = sim
+        .settle()
+        .into_iter()
+        .filter(|a| a.name() != "open_gate")
+        .collect();
+    let proof = if gone {
+        Gone::Node("a".into())
+    } else {
+        Gone::Machine("a".into())
+    };
     assert_eq!(actions[0], Action::ConfirmGone { what: proof });
     let names: Vec<_> = actions[1..].iter().map(Action::name).collect();
-    let expected = if gone { &["write_record", "label_node"][..] } else { &["write_record", "label_node", "unlabel_node"] };
+    let expected = if gone {
+        &["write_record", "label_node"][..]
+    } else {
+        &["write_record", "label_node", "unlabel_node"]
+    };
     assert_eq!(names, expected);
     assert_eq!(sim.place(0).as_deref(), Some("b"));
     assert!(sim.told("Reassigned", "its data stayed behind on a"));
@@ -104,7 +128,11 @@ fn two_lost_members_do_not_meet_on_one_node() {
             sim.register(name, name);
         }
         for (name, number) in [("a", 0), ("b", 1)] {
-            if gone { sim.delete_node(name) } else { sim.change_node(name, off) }
+            if gone {
+                sim.delete_node(name)
+            } else {
+                sim.change_node(name, off)
+            }
             sim.restart(number);
         }
         sim.pass(20);

@@ -22,7 +22,10 @@ fn a_new_leader_gives_a_lost_label_back_at_once() {
     other.annotate(Some(&record));
     other.pod(sim.view.flock(&key()).holder(ordinal(0)).unwrap().clone());
     sim = other;
-    assert_eq!(sim.settle().iter().map(Action::name).collect::<Vec<_>>(), ["label_node"]);
+    assert_eq!(
+        sim.settle().iter().map(Action::name).collect::<Vec<_>>(),
+        ["label_node"]
+    );
     assert_eq!(sim.place(0).as_deref(), Some("a"));
 }
 
@@ -32,12 +35,19 @@ fn a_label_moved_by_hand_moves_the_member_in_either_order() {
         let mut sim = Sim::running(&["a", "b"], 1, &[]);
         sim.restart(0);
         for step in [first_off, !first_off] {
-            if step { sim.unlabel("a", 0) } else { sim.label("b", 0) }
+            if step {
+                sim.unlabel("a", 0)
+            } else {
+                sim.label("b", 0)
+            }
             sim.settle();
         }
         assert_eq!(sim.place(0).as_deref(), Some("b"));
         assert_eq!(&*sim.record().get(ordinal(0)).unwrap().node, "b");
-        assert!(sim.told("Moved", "moved from node a to b by its label; its data is not moved with it"));
+        assert!(sim.told(
+            "Moved",
+            "moved from node a to b by its label; its data is not moved with it"
+        ));
     }
 }
 
@@ -63,7 +73,10 @@ fn a_second_label_holds_new_pods_and_goes_after_a_while() {
     sim.settle();
     assert!(sim.is_gated(0));
     let note = &sim.notes("LabelChanged")[0];
-    assert!(note.contains("nodes b and a both carry the label of db-0, which lives on a"), "{note}");
+    assert!(
+        note.contains("nodes b and a both carry the label of db-0, which lives on a"),
+        "{note}"
+    );
     sim.pass(20);
     assert_eq!(sim.place(0).as_deref(), Some("a"));
     assert!(!sim.is_gated(0));
@@ -119,7 +132,13 @@ fn a_machine_that_was_replaced_under_its_node_object_holds_new_pods() {
 fn labels_come_back_for_ordinals_that_a_workload_or_a_pod_has_and_for_no_others() {
     let mut sim = Sim::running(&["a", "b"], 2, &[]);
     let pod = sim.view.flock(&key()).holder(ordinal(1)).unwrap().clone();
-    sim.view.apply_workload(key(), crate::view::WorkloadFacts { resource_version: "9".into(), ..set("rs", 1) });
+    sim.view.apply_workload(
+        key(),
+        crate::view::WorkloadFacts {
+            resource_version: "9".into(),
+            ..set("rs", 1)
+        },
+    );
     sim.view.delete_pod(&key(), &pod.name, &pod.uid);
     for name in ["a", "b"] {
         sim.delete_node(name);

@@ -25,7 +25,10 @@ fn an_edited_record_is_put_right_and_nothing_moves(#[case] text: &str) {
     let record = sim.record();
     sim.annotate(Some(text));
     let actions = sim.settle();
-    assert_eq!(actions.iter().map(Action::name).collect::<Vec<_>>(), ["write_record"]);
+    assert_eq!(
+        actions.iter().map(Action::name).collect::<Vec<_>>(),
+        ["write_record"]
+    );
     assert_eq!(sim.places(2), [Some("a".into()), Some("b".into())]);
     assert_eq!(nodes(&sim.record()), nodes(&record));
 }
@@ -33,7 +36,9 @@ fn an_edited_record_is_put_right_and_nothing_moves(#[case] text: &str) {
 /// Which machines a record names.
 fn nodes(record: &Record) -> Vec<(Ordinal, NodeName, Option<Arc<str>>)> {
     let places = record.iter();
-    places.map(|(ordinal, place)| (ordinal, place.node.clone(), place.machine.clone())).collect()
+    places
+        .map(|(ordinal, place)| (ordinal, place.node.clone(), place.machine.clone()))
+        .collect()
 }
 
 #[test]
@@ -67,7 +72,11 @@ fn a_new_leader_does_not_overwrite_what_it_cannot_read_nor_place_anything() {
     sim.label("a", 0);
     sim.annotate(Some("{"));
     let actions = sim.pass(3600);
-    assert_eq!(actions.iter().map(Action::name).collect::<Vec<_>>(), ["open_gate"], "the label tells of ordinal 0");
+    assert_eq!(
+        actions.iter().map(Action::name).collect::<Vec<_>>(),
+        ["open_gate"],
+        "the label tells of ordinal 0"
+    );
     assert!(sim.is_gated(1));
     assert!(sim.notes("BadRecord")[0].contains("no ordinal without a node label is placed"));
     // The way out that the event tells.
@@ -104,7 +113,9 @@ fn members_that_share_a_node_get_their_labels_back_there() {
 fn an_invented_entry_labels_no_node_for_an_ordinal_that_nobody_has() {
     let mut sim = Sim::new(&["a", "b"], set("rs", 1));
     sim.pod(pod(0, "rs").waiting());
-    sim.annotate(Some(r#"{"7":{"machine":"machine-of-b","node":"b"},"8":{"for":"x","node":"b"}}"#));
+    sim.annotate(Some(
+        r#"{"7":{"machine":"machine-of-b","node":"b"},"8":{"for":"x","node":"b"}}"#,
+    ));
     sim.settle();
     assert_eq!((sim.place(7), sim.place(8)), (None, None));
     assert_eq!(sim.place(0).as_deref(), Some("a"));
@@ -114,10 +125,18 @@ fn an_invented_entry_labels_no_node_for_an_ordinal_that_nobody_has() {
 fn a_users_own_service_stays_as_it_is_and_the_record_stands_beside() {
     let mut sim = Sim::waiting(&["a"], 1, &[]);
     sim.view.delete_service("default", "db", "uid-of-service");
-    let own = crate::view::ServiceFacts { made_for: None, places: None, record: None, ..service("{}") };
+    let own = crate::view::ServiceFacts {
+        made_for: None,
+        places: None,
+        record: None,
+        ..service("{}")
+    };
     sim.view.apply_service(own.clone());
     // Also the name beside is somebody's.
-    let other = crate::view::ServiceFacts { name: "db-places".into(), ..own.clone() };
+    let other = crate::view::ServiceFacts {
+        name: "db-places".into(),
+        ..own.clone()
+    };
     sim.view.apply_service(other);
     let actions = sim.settle();
     let made: Vec<_> = actions
@@ -146,7 +165,11 @@ fn a_release_frees_the_ordinal_once_label_and_pod_are_gone() {
     record.release(ordinal(0));
     sim.annotate(Some(&record.render().unwrap()));
     sim.settle();
-    assert!(sim.notes("Place")[0].contains("released"), "{:?}", sim.notes("Place"));
+    assert!(
+        sim.notes("Place")[0].contains("released"),
+        "{:?}",
+        sim.notes("Place")
+    );
     sim.unlabel("a", 0);
     sim.settle();
     assert_eq!(sim.place(0).as_deref(), Some("b"));
@@ -165,7 +188,10 @@ fn a_released_flock_of_which_nothing_else_is_left_leaves_nothing_behind() {
     record.release(ordinal(0));
     sim.annotate(Some(&record.render().unwrap()));
     sim.unlabel("a", 0);
-    assert!(sim.view.flock_keys().contains(&key()), "it is looked at, though only its Service is left");
+    assert!(
+        sim.view.flock_keys().contains(&key()),
+        "it is looked at, though only its Service is left"
+    );
     sim.settle();
     assert!(sim.view.service("default", "db").is_none());
 }

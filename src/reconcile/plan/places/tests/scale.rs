@@ -9,7 +9,10 @@ fn five_hundred_ordinals_are_placed_on_a_thousand_nodes_in_one_look() {
     let mut sim = Sim::new(&[], set("rs", 500));
     for (number, name) in names.iter().enumerate() {
         let mut node = node(name, &[]);
-        node.labels.insert("topology.kubernetes.io/zone".into(), format!("zone-{}", number % 3));
+        node.labels.insert(
+            "topology.kubernetes.io/zone".into(),
+            format!("zone-{}", number % 3),
+        );
         sim.view.apply_node(node);
     }
     for ordinal in 0..500 {

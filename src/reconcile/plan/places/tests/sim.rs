@@ -32,8 +32,17 @@ impl Sim {
         for name in nodes {
             view.apply_node(node(name, &[]));
         }
-        let config = PlanConfig { node_loss_grace: SignedDuration::from_secs(10) };
-        Self { view, memory: Memory::default(), now: now(), config, version: 1, plans: Vec::new() }
+        let config = PlanConfig {
+            node_loss_grace: SignedDuration::from_secs(10),
+        };
+        Self {
+            view,
+            memory: Memory::default(),
+            now: now(),
+            config,
+            version: 1,
+            plans: Vec::new(),
+        }
     }
 
     /// A ReplicaSet of `replicas` whose pods wait behind their gates.
@@ -76,21 +85,34 @@ impl Sim {
         self.view.delete_pod(&key(), &old.name, &old.uid);
         let uid = format!("{}+", old.uid);
         let gated = self.view.place_of(&key(), ordinal(number)).is_none();
-        let new = PodFacts { uid, node: None, gated, ready_since: None, terminating: false, unschedulable: None, ..old };
+        let new = PodFacts {
+            uid,
+            node: None,
+            gated,
+            ready_since: None,
+            terminating: false,
+            unschedulable: None,
+            ..old
+        };
         self.pod(new);
     }
 
-    /// What the scheduler does with the pods that it sees: binds them to a node with their label.
-    pub(super) fn bind_all(&mut self) {
+    /// What the scheduler does with the pods that it sees: binds them to a node with their label. Returns where to.
+    pub(super) fn bind_all(&mut self) -> Vec<(u32, NodeFacts)> {
+        let mut bound = Vec::new();
         let pods: Vec<_> = self.view.flock(&key()).members().into_values().cloned().collect();
         for mut pod in pods.into_iter().filter(|pod| !pod.gated && pod.node.is_none()) {
             let nodes = self.view.places(&key()).get(&pod.ordinal.unwrap());
-            let Some(node) = nodes.and_then(|nodes| nodes.first()) else { continue };
+            let Some(node) = nodes.and_then(|nodes| nodes.first()) else {
+                continue;
+            };
+            bound.push((pod.ordinal.unwrap().get(), self.view.nodes()[node].clone()));
             pod.node = Some(node.to_string());
             pod.unschedulable = None;
             pod.ready_since = Some(self.now);
             self.pod(pod);
         }
+        bound
     }
 
     pub(super) fn change_node(&mut self, name: &str, change: impl FnOnce(&mut NodeFacts)) {
@@ -137,7 +159,10 @@ impl Sim {
     }
 
     pub(super) fn service(&self) -> &ServiceFacts {
-        self.view.record_service(&key()).or_else(|| self.view.service("default", "db")).unwrap()
+        self.view
+            .record_service(&key())
+            .or_else(|| self.view.service("default", "db"))
+            .unwrap()
     }
 
     pub(super) fn record(&self) -> Record {
@@ -215,13 +240,20 @@ impl Sim {
 
     /// The messages of the notes of the last look with this reason.
     pub(super) fn notes(&self, reason: &str) -> Vec<String> {
-        self.look().notes.into_iter().filter(|note| note.reason == reason).map(|note| note.message).collect()
+        self.look()
+            .notes
+            .into_iter()
+            .filter(|note| note.reason == reason)
+            .map(|note| note.message)
+            .collect()
     }
 
     /// Whether a plan that was carried out told this.
     pub(super) fn told(&self, reason: &str, text: &str) -> bool {
         let notes = self.plans.iter().flat_map(|plan| &plan.notes);
-        notes.into_iter().any(|note| note.reason == reason && note.message.contains(text))
+        notes
+            .into_iter()
+            .any(|note| note.reason == reason && note.message.contains(text))
     }
 
     /// Whether the action could be carried out.
@@ -235,7 +267,11 @@ impl Sim {
                 assert_eq!(self.view.nodes()[&**node].uid, *uid);
                 self.unlabel(node, ordinal.get());
             }
-            Action::WriteRecord { service, version, record } => {
+            Action::WriteRecord {
+                service,
+                version,
+                record,
+            } => {
                 let mut facts = self.view.service("default", service).unwrap().clone();
                 assert_eq!(facts.resource_version, *version);
                 facts.resource_version = self.next();
