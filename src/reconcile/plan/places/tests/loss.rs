@@ -48,9 +48,9 @@ fn a_cordoned_node_is_waited_for() {
 fn wait_waits_for_ever_and_says_how_to_give_up(#[case] gone: bool) {
     let mut sim = Sim::running(&["a", "b"], 1, &[]);
     if gone {
-        sim.delete_node("a")
+        sim.delete_node("a");
     } else {
-        sim.change_node("a", off)
+        sim.change_node("a", off);
     }
     sim.restart(0);
     assert!(
@@ -67,9 +67,9 @@ fn wait_waits_for_ever_and_says_how_to_give_up(#[case] gone: bool) {
 fn reassign_acts_after_the_grace_and_a_live_look_and_only_once_the_old_pod_is_gone(#[case] gone: bool) {
     let mut sim = Sim::running(&["a", "b", "c"], 1, REASSIGN);
     if gone {
-        sim.delete_node("a")
+        sim.delete_node("a");
     } else {
-        sim.change_node("a", off)
+        sim.change_node("a", off);
     }
     sim.change_pod(0, |pod| pod.terminating = true);
     assert_eq!(sim.pass(3600), [], "the old pod is still there");
