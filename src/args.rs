@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cli::inject::InjectArgs;
+
 /// Makes plain ReplicaSets and Deployments stateful.
 #[derive(Debug, Parser)]
 #[command(name = "flock", version, about)]
@@ -19,6 +21,8 @@ pub struct Cli {
 pub enum Command {
     /// Run the webhook on every replica, and the reconciler on the one that leads.
     Serve(ServeArgs),
+    /// Show the pods of a manifest as they would be stored, without a cluster.
+    Inject(InjectArgs),
 }
 
 /// How to reach the cluster.

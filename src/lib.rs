@@ -4,6 +4,7 @@
 
 pub mod admission;
 pub mod args;
+pub mod cli;
 pub mod identity;
 pub mod leader;
 pub mod metrics;

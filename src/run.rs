@@ -42,6 +42,7 @@ pub fn run(cli: Cli) -> Result<()> {
             crate::telemetry::init(args.log_format, &args.log_filter).context("--log-filter")?;
             runtime.block_on(serve(args))
         }
+        Command::Inject(args) => Ok(crate::cli::inject::run(&args)?),
     }
 }
 

@@ -109,12 +109,12 @@ fn try_decide(namespace: &str, pod: &RawPod<'_>, context: &Context<'_>) -> Resul
         return Ok(Verdict::Untouched);
     }
     let Some(key) = flock_key(namespace, pod)? else { return Ok(Verdict::Untouched) };
+    let kind = Kind::of(pod.controller(), &key)?;
     let settings = Settings::parse(|name| pod.annotation(name)).map_err(Refusal::from)?;
     let empty = RawSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&empty);
     checks::node_name(spec)?;
     checks::host_network(spec)?;
-    let kind = Kind::of(pod.controller(), &key)?;
     let (ordinal, chosen) = ordinal(pod, &kind, &key, &settings, context)?;
     let member = key
         .member(ordinal)

@@ -22,7 +22,7 @@ use crate::view::{Flock, SharedView};
 use super::choose::End;
 use super::decide::{Context, Look, Policy, Verdict, decide, flock_key};
 use super::lookup::Lookup;
-use super::pod::RawPod;
+use super::pod::{Object, RawPod};
 use super::refusal::Refusal;
 use super::reservations::Reservations;
 use super::review::{Answer, Request, ReviewError, parse, render};
@@ -98,8 +98,8 @@ impl Admission {
             && request.resource.group.is_empty()
             && request.sub_resource.is_empty();
         let Some(object) = request.object.filter(|_| pod_creation) else { return Ok(untouched()) };
-        let pod: RawPod<'_> = match serde_json::from_str(object.get()) {
-            Ok(pod) => pod,
+        let pod = match serde_json::from_str::<Object<RawPod<'_>>>(object.get()) {
+            Ok(Object(pod)) => pod,
             Err(error) => {
                 let message = format!("the pod cannot be read: {error}");
                 let answer = Answer::Refused { code: 400, reason: "BadRequest", message };

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::patch::Op;
-use super::pod::Text;
+use super::pod::{Object, Text};
 
 /// Why a body is no review. The answer is HTTP 400: no uid is known to answer to.
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ struct RawReview<'a> {
     #[serde(borrow, default)]
     kind: Text<'a>,
     #[serde(borrow, default)]
-    request: Option<Request<'a>>,
+    request: Option<Object<Request<'a>>>,
 }
 
 /// The request of a review.
@@ -98,7 +98,7 @@ pub struct Kind<'a> {
 
 /// Reads a body.
 pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
-    let review: RawReview<'_> = serde_json::from_slice(body)?;
+    let Object(review) = serde_json::from_slice::<Object<RawReview<'_>>>(body)?;
     if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
         return Err(ReviewError::OtherKind {
             kind: review.kind.to_string(),
@@ -107,6 +107,7 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
     }
     review
         .request
+        .map(|Object(request)| request)
         .filter(|request| !request.uid.is_empty())
         .ok_or(ReviewError::NoRequest)
 }

@@ -12,6 +12,7 @@ use tracing::{debug, info};
 use crate::identity::keys;
 
 use super::handler::{Admission, WATCH_LAG, unreadable};
+use super::pod::Object;
 use super::review::{Answer, Request, parse, render};
 use super::workload::{Judgement, Known, RawWorkload, Subject, judge};
 
@@ -99,8 +100,8 @@ impl Admission {
         let Some(object) = request.object.filter(|_| applied && KINDS.contains(&kind)) else {
             return Ok(None);
         };
-        let workload: RawWorkload<'_> = match serde_json::from_str(object.get()) {
-            Ok(workload) => workload,
+        let workload = match serde_json::from_str::<Object<RawWorkload<'_>>>(object.get()) {
+            Ok(Object(workload)) => workload,
             // What is stored already is not held by what we cannot read of it.
             Err(_) if update => return Ok(None),
             Err(error) => return Err(error),

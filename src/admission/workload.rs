@@ -139,7 +139,7 @@ impl RawWorkload<'_> {
     }
 
     /// The ordinals that its pods may hold with the replicas that it has: a StatefulSet counts by itself.
-    fn allowed(&self, kind: &str, set: &OrdinalSet) -> OrdinalSet {
+    pub fn ordinals(&self, kind: &str, set: &OrdinalSet) -> OrdinalSet {
         if kind != "StatefulSet" {
             return set.first(self.replicas());
         }

@@ -131,7 +131,7 @@ struct Judged<'a> {
 impl Judged<'_> {
     fn faults(&self, faults: &mut Vec<Fault>) {
         let Subject { kind, workload, .. } = self.subject;
-        let allowed = workload.allowed(kind, &self.settings.ordinals);
+        let allowed = workload.ordinals(kind, &self.settings.ordinals);
         if kind != "StatefulSet" && allowed.len() < workload.replicas() as usize {
             let set = self.settings.ordinals.clone();
             faults.push(Fault::TooManyReplicas {

@@ -21,7 +21,7 @@ pub(super) fn of(subject: Subject<'_>, known: Known<'_>, warnings: &mut Vec<Stri
     let Ok(settings) = Settings::parse(|name| template.annotation(name)) else {
         return;
     };
-    let allowed = subject.workload.allowed(subject.kind, &settings.ordinals);
+    let allowed = subject.workload.ordinals(subject.kind, &settings.ordinals);
     let hints = Hints {
         subject,
         template,

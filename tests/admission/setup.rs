@@ -1,0 +1,231 @@
+//! The webhooks with caches filled by hand, and an API server that only counts who asks.
+
+use std::future::Ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use base64::Engine;
+use flock::admission::{Admission, Lookup, Policy, Reservations, routes};
+use flock::metrics::AdmissionMetrics;
+use flock::view::{NamespaceFacts, ServiceFacts, SharedView, Source, WorkloadFacts};
+use http_body_util::BodyExt;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use kube::Client;
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tower_service::Service;
+
+/// An API server that knows nothing.
+#[derive(Clone, Default)]
+pub struct Nobody(Arc<AtomicU64>);
+
+impl Service<Request<kube::client::Body>> for Nobody {
+    type Response = Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = Ready<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<kube::client::Body>) -> Self::Future {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let gone = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+        });
+        let response = Response::builder()
+            .status(StatusCode::NOT_FOUND)
+            .body(Body::from(gone.to_string()));
+        std::future::ready(Ok(response.unwrap()))
+    }
+}
+
+/// Both webhooks.
+pub struct Webhooks {
+    pub view: SharedView,
+    router: Router,
+    asked: Nobody,
+    registry: Registry,
+    _leader: watch::Sender<bool>,
+}
+
+/// What was answered.
+pub struct Answer {
+    pub status: StatusCode,
+    pub body: Value,
+}
+
+impl Answer {
+    pub fn allowed(&self) -> bool {
+        self.response()["allowed"] == true
+    }
+
+    pub fn response(&self) -> &Value {
+        &self.body["response"]
+    }
+
+    pub fn message(&self) -> &str {
+        self.response()["status"]["message"].as_str().unwrap_or_default()
+    }
+
+    pub fn warnings(&self) -> Vec<&str> {
+        self.response()["warnings"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect()
+    }
+
+    pub fn patch(&self) -> Option<json_patch::Patch> {
+        let text = self.response()["patch"].as_str()?;
+        assert_eq!(self.response()["patchType"], "JSONPatch");
+        let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
+        Some(serde_json::from_slice(&bytes).unwrap())
+    }
+
+    /// The object as the API server would go on with it.
+    pub fn applied(&self, object: &Value) -> Value {
+        assert!(self.allowed(), "{}", self.message());
+        let mut patched = object.clone();
+        if let Some(patch) = self.patch() {
+            json_patch::patch(&mut patched, &patch).unwrap();
+        }
+        patched
+    }
+}
+
+impl Webhooks {
+    /// The namespaces `team-a` and `default` are known, and nothing else.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let metrics = AdmissionMetrics::register(&mut registry);
+        let view = SharedView::default();
+        for source in Source::ALL {
+            view.set_synced(source);
+        }
+        let asked = Nobody::default();
+        let (leader, leads) = watch::channel(true);
+        let admission = Admission::new(
+            view.clone(),
+            Arc::new(Mutex::new(Reservations::default())),
+            Lookup::new(Client::new(asked.clone(), "default")),
+            Policy {
+                host_path_root: "/var/lib/flock".into(),
+            },
+            leads,
+            metrics,
+        );
+        let webhooks = Self {
+            view,
+            router: routes(Arc::new(admission)),
+            asked,
+            registry,
+            _leader: leader,
+        };
+        webhooks.namespace("team-a", None);
+        webhooks.namespace("default", None);
+        webhooks
+    }
+
+    pub fn namespace(&self, name: &str, enforce: Option<&str>) {
+        self.view.update(|view| {
+            view.apply_namespace(NamespaceFacts {
+                name: name.into(),
+                uid: format!("uid-of-{name}"),
+                enforce: enforce.map(Into::into),
+                terminating: false,
+            })
+        });
+    }
+
+    pub fn replica_set(&self, object: Value) {
+        let set: ReplicaSet = serde_json::from_value(object).unwrap();
+        let (key, facts) = WorkloadFacts::read_replica_set(&set).expect("it is labelled");
+        self.view.update(|view| view.apply_workload(key, facts));
+    }
+
+    pub fn service(&self, object: Value) {
+        let service = serde_json::from_value(object).unwrap();
+        let facts = ServiceFacts::read(&service).unwrap();
+        self.view.update(|view| view.apply_service(facts));
+    }
+
+    /// How often the API server was asked.
+    pub fn asked(&self) -> u64 {
+        self.asked.0.load(Ordering::Relaxed)
+    }
+
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    pub async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {
+        let request = Request::post(path)
+            .header("content-type", "application/json")
+            .body(body.into())
+            .unwrap();
+        let response = self.router.clone().call(request).await.unwrap();
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
+        Answer {
+            status,
+            body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()),
+        }
+    }
+
+    /// A pod's creation in `team-a`.
+    pub async fn create(&self, pod: &Value) -> Answer {
+        self.post("/mutate", review("CREATE", pod).to_string()).await
+    }
+
+    /// A workload's creation in `team-a`.
+    pub async fn apply(&self, workload: &Value) -> Answer {
+        self.post(
+            "/validate",
+            workload_review("CREATE", workload, &Value::Null).to_string(),
+        )
+        .await
+    }
+}
+
+/// A review of a pod.
+pub fn review(operation: &str, pod: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "7f0b2891-916f-4ed6-b7cd-27bff1815a8c",
+            "kind": { "group": "", "version": "v1", "kind": "Pod" },
+            "resource": { "group": "", "version": "v1", "resource": "pods" },
+            "operation": operation, "namespace": "team-a", "name": "", "dryRun": false,
+            "userInfo": { "username": "system:serviceaccount:kube-system:replicaset-controller" },
+            "object": pod, "oldObject": null,
+        },
+    })
+}
+
+/// A review of a workload.
+pub fn workload_review(operation: &str, workload: &Value, old: &Value) -> Value {
+    let mut review = review(operation, workload);
+    review["request"]["kind"] = json!({ "group": "apps", "version": "v1", "kind": workload["kind"] });
+    review["request"]["resource"] = json!({ "group": "apps", "version": "v1", "resource": "any" });
+    review["request"]["oldObject"] = old.clone();
+    review
+}
+
+/// A pod of the flock `db` without anything else.
+pub fn bare_pod() -> Value {
+    json!({
+        "metadata": { "generateName": "db-", "labels": { "flock.dev/name": "db" } },
+        "spec": { "containers": [{ "name": "c", "image": "i" }] },
+    })
+}
