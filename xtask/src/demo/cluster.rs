@@ -1,10 +1,11 @@
 //! The demo's cluster, with Flock installed as an administrator would.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use flock_lab::{Flock, Lab, image};
+use flock_lab::{Components, Flock, Lab, image};
 
 use super::Demo;
 use crate::{image as flock_image, lab, say};
@@ -33,9 +34,16 @@ impl Cluster {
         }
         let options = lab::options(3, demo.fake);
         let options = flock_lab::Options { kubernetes: demo.kubernetes.clone(), ..Flock::options(options) };
+        // Built before the lab starts: what fails here leaves nothing behind.
+        let images = match options.nodes {
+            flock_lab::Nodes::Real { .. } => images(&demo.kubernetes)?,
+            flock_lab::Nodes::Fake { .. } => Vec::new(),
+        };
         let lab = Arc::new(Lab::start(options.named(LAB))?);
         let flock = if lab.has_real_nodes() {
-            import_images(&lab)?;
+            for image in &images {
+                lab.import_image(image)?;
+            }
             None
         } else {
             let binary = crate::test::build_flock()?;
@@ -114,15 +122,16 @@ impl Cluster {
 }
 
 /// Flock's image, and etcd under two names, to roll from one to the other.
-fn import_images(lab: &Lab) -> Result<()> {
+fn images(kubernetes: &str) -> Result<Vec<PathBuf>> {
     let folder = flock_image::target_dir().join("image");
     let flock = folder.join("flock.tar");
     flock_image::write(flock_image::NAME, &flock)?;
-    lab.import_image(&flock)?;
+    let mut images = vec![flock];
+    let etcd = image::etcd(&Components::new(kubernetes)?)?;
     for name in ["etcd:demo", "etcd:demo-next"] {
         let archive = folder.join(format!("{}.tar", name.replace(':', "-")));
-        image::etcd(lab.components()?)?.named(name).write(&archive)?;
-        lab.import_image(&archive)?;
+        etcd.clone().named(name).write(&archive)?;
+        images.push(archive);
     }
-    Ok(())
+    Ok(images)
 }

@@ -66,9 +66,8 @@ fn missing(dir: &Path, wanted: &[(Set, &[&str])]) -> Vec<(Set, Program, Option<f
             .iter()
             .filter(|program| names.contains(&program.name))
         {
-            let record = records.get(program.name);
-            let fresh = record.is_some_and(|record| record.stamp == stamp(set, program));
-            if !fresh || !bin_dir(dir, set).join(program.name).is_file() {
+            if !is_built(dir, set, program) {
+                let record = records.get(program.name);
                 found.push((set.clone(), *program, record.map(|record| record.seconds)));
             }
         }
@@ -76,26 +75,38 @@ fn missing(dir: &Path, wanted: &[(Set, &[&str])]) -> Vec<(Set, Program, Option<f
     found
 }
 
+/// Whether a program is there, built from the pin of now.
+fn is_built(dir: &Path, set: &Set, program: &Program) -> bool {
+    let fresh = read_records(dir, set)
+        .get(program.name)
+        .is_some_and(|record| record.stamp == stamp(set, program));
+    fresh && bin_dir(dir, set).join(program.name).is_file()
+}
+
 /// Builds the programs of `wanted` that are missing under `dir`.
 pub(super) fn ensure(dir: &Path, wanted: &[(Set, &[&str])]) -> Result<()> {
     if missing(dir, wanted).is_empty() {
         return Ok(());
     }
-    fs::create_dir_all(dir).with_context(|| format!("{} could not be made", dir.display()))?;
-    let _lock = dirs::lock(&dir.join(".lock"), || {
-        say(format_args!(
-            "Waiting for another process that builds the components"
-        ));
-    })?;
-    // The process that held the lock has probably built them.
     let missing = missing(dir, wanted);
-    let go = if missing.is_empty() {
+    if missing.is_empty() {
         return Ok(());
-    } else {
-        host::go()?
-    };
+    }
+    fs::create_dir_all(dir).with_context(|| format!("{} could not be made", dir.display()))?;
+    let go = host::go()?;
     let started = Instant::now();
     for (number, (set, program, last)) in missing.iter().enumerate() {
+        // A lock for each set: whoever needs another one does not wait for Kubernetes.
+        let _lock = dirs::lock(&dir.join(format!(".lock-{}-{}", set.name, set.version)), || {
+            say(format_args!(
+                "Waiting for another process that builds {} {}",
+                set.name, set.version
+            ));
+        })?;
+        if is_built(dir, set, program) {
+            // By the process that held the lock.
+            continue;
+        }
         let expectation = match last {
             Some(seconds) => format!("last time it took {}", human(Duration::from_secs_f64(*seconds))),
             None => format!(
