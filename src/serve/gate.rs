@@ -35,7 +35,7 @@ use super::{
 
 /// Bytes of a body that cost nothing of the memory all bodies share: as many as an ordinary pod's review has, so that
 /// a few giants do not keep everyday requests waiting.
-const FREE_BYTES: usize = 32 * 1024;
+const FREE_BYTES: usize = 16 * 1024;
 /// The unit in which the shared memory is counted.
 const UNIT: usize = 1024;
 /// How long the rest of a body that is refused is read, so that its sender sees the answer and not a reset.
@@ -147,7 +147,11 @@ impl Gate {
         body: &mut Incoming,
         memory: &mut Option<SemaphorePermit<'a>>,
     ) -> Result<Option<Bytes>, Refusal> {
-        let mut whole = Joined::default();
+        let announced = body
+            .size_hint()
+            .exact()
+            .and_then(|bytes| usize::try_from(bytes).ok());
+        let mut whole = Joined::expecting(announced.unwrap_or(0).min(self.max_body));
         while let Some(frame) = body.frame().await {
             // Trailers mean nothing here.
             let Ok(data) = frame.map_err(|_| Refusal::unreadable())?.into_data() else {
@@ -190,25 +194,42 @@ impl Gate {
 }
 
 /// Frames of a body, copied only if there is more than one.
-#[derive(Default)]
 struct Joined {
     first: Bytes,
     rest: BytesMut,
+    /// How long the whole is said to be. Room for it is taken at once, so that growing does not take twice as much;
+    /// as long as nothing is written there, it is no memory.
+    expected: usize,
 }
 
 impl Joined {
+    fn expecting(expected: usize) -> Self {
+        Self {
+            first: Bytes::new(),
+            rest: BytesMut::new(),
+            expected,
+        }
+    }
+
     fn len(&self) -> usize {
         self.first.len() + self.rest.len()
     }
 
     fn push(&mut self, data: Bytes) {
-        if self.rest.is_empty() && self.first.is_empty() {
+        if self.len() == 0 {
             self.first = data;
             return;
         }
-        if self.rest.is_empty() {
-            self.rest.extend_from_slice(&std::mem::take(&mut self.first));
+        let length = self.len() + data.len();
+        let room = if length > FREE_BYTES {
+            self.expected
+        } else {
+            self.expected.min(FREE_BYTES)
+        };
+        if self.rest.capacity() < length {
+            self.rest.reserve(room.max(length) - self.rest.len());
         }
+        self.rest.extend_from_slice(&std::mem::take(&mut self.first));
         self.rest.extend_from_slice(&data);
     }
 
@@ -300,5 +321,53 @@ impl Refusal {
             Refused::panic,
             "a bug in Flock, see its log",
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::nothing(0, &[], "")]
+    #[case::one_frame(3, &["abc"], "abc")]
+    #[case::several(7, &["abc", "", "de", "fg"], "abcdefg")]
+    #[case::an_empty_one_first(1, &["", "a"], "a")]
+    #[case::of_unknown_length(0, &["abc", "de"], "abcde")]
+    #[case::longer_than_announced(1, &["abc", "de"], "abcde")]
+    fn frames_are_joined_in_their_order(
+        #[case] expected: usize,
+        #[case] frames: &[&'static str],
+        #[case] whole: &str,
+    ) {
+        let mut joined = Joined::expecting(expected);
+        for frame in frames {
+            joined.push(Bytes::from_static(frame.as_bytes()));
+        }
+        assert_eq!(joined.len(), whole.len());
+        assert_eq!(joined.finish(), whole);
+    }
+
+    #[test]
+    fn a_body_of_announced_length_takes_no_more_than_that() {
+        let mut joined = Joined::expecting(1_000_000);
+        for _ in 0..100 {
+            joined.push(Bytes::from(vec![b' '; 10_000]));
+        }
+        assert_eq!(joined.rest.capacity(), 1_000_000);
+    }
+
+    #[rstest]
+    #[case::as_it_is("application/json", true)]
+    #[case::with_a_parameter("application/json; charset=utf-8", true)]
+    #[case::with_space(" application/json ;x", true)]
+    #[case::another("text/json", false)]
+    #[case::longer("application/json5", false)]
+    #[case::empty("", false)]
+    fn json_is_known_by_its_type_without_parameters(#[case] value: &'static str, #[case] json: bool) {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(value))]);
+        assert_eq!(is_json(&headers), json);
     }
 }

@@ -22,8 +22,8 @@ pub use shutdown::{Grace, Phase, Shutdown, Trigger};
 /// The limits of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeOptions {
-    /// Open connections at one time. An API server opens as many as it has calls under way (it has 600 seats for
-    /// requests by default) and keeps 25 of them.
+    /// Open connections at one time. An API server keeps 25 idle ones, and has as many more as it has calls under
+    /// way; each takes up to 50 KiB.
     pub max_connections: u32,
     /// Time for a TLS handshake.
     pub handshake_timeout: Duration,
@@ -40,21 +40,22 @@ pub struct ServeOptions {
     /// Bytes of one body. The API server takes requests of up to 3 MiB, a review holds the object and the old
     /// object, and 1 MiB is left for the rest of it.
     pub max_body: usize,
-    /// Bytes that all bodies together may take, beyond the first 32 KiB of each.
+    /// Bytes that all bodies together may take, beyond the first 16 KiB of each: two of the
+    /// largest, and with all connections full still less than half of what the Deployment may have.
     pub body_memory: usize,
 }
 
 impl Default for ServeOptions {
     fn default() -> Self {
         Self {
-            max_connections: 1024,
+            max_connections: 512,
             handshake_timeout: Duration::from_secs(10),
             first_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
             write_timeout: Duration::from_secs(10),
             max_request_time: Duration::from_secs(10),
             max_body: 7 * 1024 * 1024,
-            body_memory: 32 * 1024 * 1024,
+            body_memory: 16 * 1024 * 1024,
         }
     }
 }
