@@ -14,8 +14,10 @@
     clippy::print_stdout
 )]
 
+mod admission;
 mod harness;
 mod identity;
+mod injector;
 mod objects;
 mod rollout;
 mod scene;
@@ -24,5 +26,5 @@ mod world;
 use world::World;
 
 fn main() {
-    harness::run(&[identity::TESTS, rollout::TESTS].concat(), World::fake);
+    harness::run(&[admission::TESTS, identity::TESTS, rollout::TESTS].concat(), World::fake);
 }
