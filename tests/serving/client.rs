@@ -72,6 +72,19 @@ impl Peer {
         self.answer().await
     }
 
+    /// Begins a request and waits until the server waits for its body.
+    pub async fn begin(&mut self, path: &str, length: usize) {
+        self.send(&head(
+            path,
+            &format!("expect: 100-continue\r\ncontent-length: {length}\r\n"),
+        ))
+        .await
+        .unwrap();
+        let mut go_on = [0; 25];
+        self.stream.read_exact(&mut go_on).await.unwrap();
+        assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
+
     /// Reads one answer; an end before it is an error.
     pub async fn answer(&mut self) -> io::Result<Answer> {
         let mut head = Vec::new();

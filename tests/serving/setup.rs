@@ -1,6 +1,13 @@
 //! A server with a router of its own, and everything that is needed to look at it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -31,11 +38,13 @@ pub struct Server {
     pub shutdown: Shutdown,
     pub metrics: ServeMetrics,
     registry: Registry,
+    /// Handlers of `/slow` that have begun.
+    at_work: Arc<AtomicU64>,
     pub task: JoinHandle<usize>,
 }
 
 /// A handler for each thing that may happen.
-pub fn router() -> Router {
+fn router(at_work: Arc<AtomicU64>) -> Router {
     Router::new()
         .route("/echo", post(|body: Bytes| async move { body }))
         .route(
@@ -45,7 +54,8 @@ pub fn router() -> Router {
         .route("/panic", post(panics))
         .route(
             "/slow",
-            post(|body: Bytes| async move {
+            post(move |body: Bytes| async move {
+                at_work.fetch_add(1, Ordering::Relaxed);
                 let milliseconds = std::str::from_utf8(&body).unwrap().parse().unwrap();
                 tokio::time::sleep(Duration::from_millis(milliseconds)).await;
                 body
@@ -73,10 +83,11 @@ pub async fn server_with(options: ServeOptions, client_auth: ClientAuth<'_>) -> 
     let mut registry = Registry::default();
     let metrics = ServeMetrics::register(&mut registry);
     let config = server_config(resolver.clone(), client_auth).unwrap();
+    let at_work = Arc::default();
     let serving = serve(
         listener,
         Some(config.into()),
-        router(),
+        router(Arc::clone(&at_work)),
         options,
         metrics.clone(),
         shutdown.clone(),
@@ -90,6 +101,7 @@ pub async fn server_with(options: ServeOptions, client_auth: ClientAuth<'_>) -> 
         shutdown,
         metrics,
         registry,
+        at_work,
         task,
     }
 }
@@ -132,6 +144,11 @@ impl Server {
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
         line.trim().parse().unwrap()
+    }
+
+    /// Waits until so many handlers of `/slow` have begun.
+    pub async fn at_work(&self, wanted: u64) {
+        eventually(|| self.at_work.load(Ordering::Relaxed) >= wanted).await;
     }
 
     /// Waits until so many connections are open.
