@@ -4,6 +4,7 @@
 //! Only what cannot work is a denial, and only when it is new: an update that leaves a fault as it was (a
 //! finalizer goes, an image changes) is not held by it.
 
+mod changes;
 mod faults;
 mod hints;
 mod keys;
@@ -204,6 +205,9 @@ pub fn judge(subject: Subject<'_>, old: Option<&RawWorkload<'_>>, known: Known<'
         .collect();
     // Who is denied has enough to read.
     if denials.is_empty() {
+        if let Some(old) = old {
+            changes::of(subject, old, &mut warnings);
+        }
         hints::of(subject, known, &mut warnings);
     }
     Some(Judgement { denials, warnings })

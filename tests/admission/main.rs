@@ -1,8 +1,13 @@
 //! The webhooks from outside: reviews in, answers out, through the router that the server uses. Patches are applied
 //! by an implementation of RFC 6902 that has nothing to do with Flock's.
 
-// Modules of a test are private to it anyway.
-#![allow(unreachable_pub)]
+// A test says what it expects where it expects it, and its modules are private to it anyway.
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 mod golden;
 mod inject;

@@ -526,3 +526,34 @@ fn warnings_are_short_whatever_the_names() {
         json!(now().to_string());
     assert!(warned(&known, &object).lines().count() >= 3);
 }
+
+#[rstest]
+#[case::flock("/spec/template/metadata/labels/flock.dev~1name", json!("other"), "label flock.dev/name changes from db to other")]
+#[case::storage("/spec/template/metadata/annotations/flock.dev~1storage", json!("claim"), "changes from hostPath to claim: members start on new, empty volumes")]
+#[case::volume("/spec/template/metadata/annotations", json!({}), "annotation flock.dev/volumes no longer names data")]
+#[case::nothing("/spec/template/metadata/annotations/flock.dev~1pin", json!("Shared"), "")]
+fn an_update_that_leaves_data_behind_is_a_warning(
+    #[case] pointer: &str,
+    #[case] value: Value,
+    #[case] said: &str,
+) {
+    let old = durable("Deployment", &json!({ "name": "data" }), &[]);
+    let judgement = judged_in(
+        &view(vec![], vec![]),
+        &with(old.clone(), pointer, value),
+        Some(&old),
+    )
+    .unwrap();
+    assert_eq!(judgement.denials, []);
+    let warnings = judgement.warnings.join("\n");
+    assert!(
+        warnings.contains(said) && warnings.is_empty() == said.is_empty(),
+        "{warnings}"
+    );
+    assert!(
+        judgement
+            .warnings
+            .iter()
+            .all(|warning| warning.chars().count() <= 256)
+    );
+}
