@@ -213,12 +213,20 @@ fn what_cannot_be_shown_is_said(#[case] manifest: &str, #[case] said: &str) {
 #[test]
 fn the_examples_have_no_fault() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let files = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
-    let files = files.flat_map(|path| std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+    let files = std::fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir());
+    let files = files.flat_map(|path| {
+        std::fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+    });
     let mut shown = 0;
     for file in files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
         let objects = documents(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        let injected = pods(&objects, &options()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let injected =
+            pods(&objects, &options()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         assert_eq!(injected.warnings, [""; 0], "{}", file.display());
         shown += injected.pods.len();
     }

@@ -2,12 +2,7 @@
 //! by an implementation of RFC 6902 that has nothing to do with Flock's.
 
 // A test says what it expects where it expects it, and its modules are private to it anyway.
-#![allow(
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+#![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod golden;
 mod inject;

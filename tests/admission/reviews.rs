@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::setup::{Answer, Webhooks, bare_pod, review};
+use crate::setup::{Answer, Api, Webhooks, bare_pod, review};
 
 const UID: &str = "7f0b2891-916f-4ed6-b7cd-27bff1815a8c";
 
@@ -205,6 +205,106 @@ async fn a_dry_run_reserves_nothing() {
     assert_eq!(
         webhooks.create(&bare_pod()).await.applied(&bare_pod())["metadata"]["name"],
         "db-1"
+    );
+}
+
+fn replica() -> Value {
+    let mut pod = bare_pod();
+    pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": true }]);
+    pod
+}
+
+fn replica_set(replicas: u32) -> Value {
+    json!({
+        "metadata": { "name": "rs", "uid": "u", "namespace": "team-a", "labels": { "flock.dev/name": "db" } },
+        "spec": {
+            "replicas": replicas, "selector": {},
+            "template": { "metadata": { "labels": { "flock.dev/name": "db" } } },
+        },
+    })
+}
+
+/// Whatever goes wrong where the API server is asked, no pod passes unseen: the failurePolicy decides.
+#[rstest]
+#[case::broken(StatusCode::INTERNAL_SERVER_ERROR, "{}")]
+#[case::forbidden(
+    StatusCode::FORBIDDEN,
+    "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"code\":403}"
+)]
+#[case::garbage(StatusCode::OK, "hello")]
+#[case::other_object(StatusCode::OK, "{\"kind\":\"Pod\",\"spec\":7}")]
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_fails_lets_nobody_pass(#[case] status: StatusCode, #[case] body: &str) {
+    let webhooks = Webhooks::with_api(Api::answers(status, body));
+    let unknown_owner = webhooks.create(&replica()).await;
+    assert_eq!(
+        unknown_owner.status,
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "{}",
+        unknown_owner.body
+    );
+    assert!(
+        unknown_owner
+            .body
+            .as_str()
+            .unwrap()
+            .contains("could not look up ReplicaSet rs")
+    );
+    webhooks.replica_set(replica_set(1));
+    verify(&webhooks.create(&replica()).await);
+    let held = webhooks.create(&replica()).await;
+    assert_eq!(held.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", held.body);
+    assert!(webhooks.asked() >= 2);
+}
+
+#[tokio::test]
+async fn before_everything_was_listed_no_member_passes_and_everybody_else_does() {
+    let webhooks = Webhooks::unsynced();
+    let answer = webhooks.create(&bare_pod()).await;
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(
+        answer
+            .body
+            .as_str()
+            .unwrap()
+            .starts_with("Flock has not listed pods, replicasets")
+    );
+    let plain = webhooks
+        .create(&json!({ "metadata": { "labels": { "app": "x" } }, "spec": {} }))
+        .await;
+    assert!(plain.allowed() && plain.patch().is_none());
+    // What is wrong with a workload in itself needs no caches.
+    let wrong = json!({ "kind": "DaemonSet", "spec": { "template": bare_pod() } });
+    assert!(!webhooks.apply(&wrong).await.allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_gone_is_a_refusal() {
+    let answer = Webhooks::new().create(&replica()).await;
+    verify(&answer);
+    assert_eq!(answer.response()["status"]["code"], 409);
+    assert!(
+        answer
+            .message()
+            .contains("ReplicaSet rs with uid u does not exist in namespace team-a")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_not_known_yet_is_an_error_and_not_another_directory() {
+    let mut pod = bare_pod();
+    pod["metadata"]["annotations"] = json!({ "flock.dev/volumes": "data" });
+    pod["spec"]["volumes"] = json!([{ "name": "data" }]);
+    let mut body = review("CREATE", &pod);
+    body["request"]["namespace"] = json!("team-z");
+    let answer = Webhooks::new().post("/mutate", body.to_string()).await;
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(
+        answer
+            .body
+            .as_str()
+            .unwrap()
+            .contains("does not know namespace team-z yet")
     );
 }
 

@@ -21,11 +21,32 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower_service::Service;
 
-/// An API server that knows nothing.
-#[derive(Clone, Default)]
-pub struct Nobody(Arc<AtomicU64>);
+/// An API server that has one answer, by default that it knows nothing.
+#[derive(Clone)]
+pub struct Api {
+    asked: Arc<AtomicU64>,
+    status: StatusCode,
+    body: String,
+}
 
-impl Service<Request<kube::client::Body>> for Nobody {
+impl Api {
+    pub fn answers(status: StatusCode, body: &str) -> Self {
+        Self {
+            asked: Arc::default(),
+            status,
+            body: body.to_owned(),
+        }
+    }
+
+    fn knows_nothing() -> Self {
+        let gone = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+        });
+        Self::answers(StatusCode::NOT_FOUND, &gone.to_string())
+    }
+}
+
+impl Service<Request<kube::client::Body>> for Api {
     type Response = Response<Body>;
     type Error = std::convert::Infallible;
     type Future = Ready<Result<Self::Response, Self::Error>>;
@@ -35,13 +56,10 @@ impl Service<Request<kube::client::Body>> for Nobody {
     }
 
     fn call(&mut self, _: Request<kube::client::Body>) -> Self::Future {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        let gone = json!({
-            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
-        });
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let response = Response::builder()
-            .status(StatusCode::NOT_FOUND)
-            .body(Body::from(gone.to_string()));
+            .status(self.status)
+            .body(Body::from(self.body.clone()));
         std::future::ready(Ok(response.unwrap()))
     }
 }
@@ -50,7 +68,7 @@ impl Service<Request<kube::client::Body>> for Nobody {
 pub struct Webhooks {
     pub view: SharedView,
     router: Router,
-    asked: Nobody,
+    api: Api,
     registry: Registry,
     _leader: watch::Sender<bool>,
 }
@@ -104,18 +122,31 @@ impl Answer {
 impl Webhooks {
     /// The namespaces `team-a` and `default` are known, and nothing else.
     pub fn new() -> Self {
+        Self::with_api(Api::knows_nothing())
+    }
+
+    /// Before anything was listed.
+    pub fn unsynced() -> Self {
+        Self::build(Api::knows_nothing(), &[])
+    }
+
+    /// The same with an API server of this kind behind it.
+    pub fn with_api(api: Api) -> Self {
+        Self::build(api, &Source::ALL)
+    }
+
+    fn build(api: Api, synced: &[Source]) -> Self {
         let mut registry = Registry::default();
         let metrics = AdmissionMetrics::register(&mut registry);
         let view = SharedView::default();
-        for source in Source::ALL {
-            view.set_synced(source);
+        for source in synced {
+            view.set_synced(*source);
         }
-        let asked = Nobody::default();
         let (leader, leads) = watch::channel(true);
         let admission = Admission::new(
             view.clone(),
             Arc::new(Mutex::new(Reservations::default())),
-            Lookup::new(Client::new(asked.clone(), "default")),
+            Lookup::new(Client::new(api.clone(), "default")),
             Policy {
                 host_path_root: "/var/lib/flock".into(),
             },
@@ -125,7 +156,7 @@ impl Webhooks {
         let webhooks = Self {
             view,
             router: routes(Arc::new(admission)),
-            asked,
+            api,
             registry,
             _leader: leader,
         };
@@ -159,7 +190,7 @@ impl Webhooks {
 
     /// How often the API server was asked.
     pub fn asked(&self) -> u64 {
-        self.asked.0.load(Ordering::Relaxed)
+        self.api.asked.load(Ordering::Relaxed)
     }
 
     pub fn metrics(&self) -> String {
