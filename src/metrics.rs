@@ -32,7 +32,7 @@ const VERDICTS: [&str; 14] = [
 ];
 
 /// Of the validating webhook.
-const WORKLOAD_VERDICTS: [&str; 6] = ["fits", "warned", "denied", "untouched", "unreadable", "error"];
+const WORKLOAD_VERDICTS: [&str; 5] = ["fits", "warned", "denied", "untouched", "unreadable"];
 
 impl AdmissionMetrics {
     /// Registers them.
