@@ -23,19 +23,22 @@ pub(crate) struct Build {
     /// The image's name.
     #[arg(long, default_value = NAME)]
     name: String,
+    /// Compiles with fewer optimisations, in less than half the time.
+    #[arg(long)]
+    quick: bool,
 }
 
 /// Runs the command.
 pub(crate) fn run(build: &Build) -> Result<()> {
-    write(&build.name, &build.output)?;
+    write(&build.name, &build.output, build.quick)?;
     say(&format!("{} is in {}; load it with your engine, such as", build.name, build.output.display()));
     say(&format!("  kind load image-archive {0}   or   ctr -n k8s.io image import {0}", build.output.display()));
     Ok(())
 }
 
 /// Builds the static program and writes the image.
-pub(crate) fn write(name: &str, output: &Path) -> Result<()> {
-    let program = static_binary()?;
+pub(crate) fn write(name: &str, output: &Path, quick: bool) -> Result<()> {
+    let program = static_binary(quick)?;
     if let Some(parent) = output.parent() {
         std::fs::create_dir_all(parent).with_context(|| format!("{} cannot be made", parent.display()))?;
     }
@@ -43,12 +46,14 @@ pub(crate) fn write(name: &str, output: &Path) -> Result<()> {
 }
 
 /// Flock for any Linux of this architecture: linked with musl, so that it needs nothing of the image it runs in.
-pub(crate) fn static_binary() -> Result<PathBuf> {
+fn static_binary(quick: bool) -> Result<PathBuf> {
+    let profile = if quick { "quick" } else { "release" };
     let begin = Instant::now();
     let target = format!("{ARCH}-unknown-linux-musl");
     ensure_target(&target)?;
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--release", "--locked", "--package", "flock", "--bin", "flock", "--target", &target]);
+    cargo.args(["build", "--quiet", "--profile", profile, "--locked", "--package", "flock", "--bin", "flock"]);
+    cargo.args(["--target", &target]);
     cargo.current_dir(root());
     // ring compiles a little C, for which the headers of any libc will do; the linker takes Rust's own musl.
     if find_program("musl-gcc").is_none() {
@@ -58,7 +63,7 @@ pub(crate) fn static_binary() -> Result<PathBuf> {
     if !status.success() {
         bail!("the static program could not be built ({status}); cargo has said why");
     }
-    let program = target_dir().join(&target).join("release/flock");
+    let program = target_dir().join(&target).join(profile).join("flock");
     say(&format!("Built the static program in {}", human(begin.elapsed())));
     Ok(program)
 }

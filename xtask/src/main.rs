@@ -4,8 +4,11 @@ mod count;
 mod demo;
 mod fuzz;
 mod image;
+mod install;
 mod lab;
+mod soak;
 mod test;
+mod wait;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -27,6 +30,8 @@ enum Command {
     Lab(lab::Command),
     /// Shows a plain ReplicaSet of three etcd members become a flock on a real cluster.
     Demo(demo::Demo),
+    /// Disturbs the installation on real kubelets under a steady stream of creations.
+    Soak(soak::Soak),
     /// Runs all tests, on real clusters where one is needed.
     Test(test::Test),
     /// Fuzzes what Flock reads from others; needs a nightly compiler.
@@ -39,6 +44,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Lab(command) => lab::run(command),
         Command::Demo(demo) => demo::run(&demo).map(|()| ExitCode::SUCCESS),
+        Command::Soak(soak) => soak::run(&soak).map(|()| ExitCode::SUCCESS),
         Command::Test(test) => test::run(&test).map(|()| ExitCode::SUCCESS),
         Command::Fuzz(fuzz) => fuzz::run(&fuzz).map(|()| ExitCode::SUCCESS),
         Command::Image(build) => image::run(&build).map(|()| ExitCode::SUCCESS),

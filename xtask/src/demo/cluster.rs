@@ -2,16 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use flock_lab::{Components, Flock, Lab, image};
 
 use super::Demo;
-use crate::{image as flock_image, lab, say};
+use crate::{image as flock_image, install, lab, say, wait};
 
-/// How long a step may take. Images are there, so what takes longer has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Where the demo's members are.
 pub(crate) const NAMESPACE: &str = "flock-demo";
 /// The lab's name, so that `--keep` leaves one that can be named.
@@ -77,20 +74,11 @@ impl Cluster {
 
     /// Waits until `value` is there.
     pub(crate) fn eventually<T>(&self, what: &str, value: impl Fn() -> Result<Option<T>>) -> Result<T> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let last = value();
-            if let Ok(Some(value)) = last {
-                return Ok(value);
-            }
-            if Instant::now() > deadline {
-                let pods = self.lab.kubectl(&["get", "pods", "--all-namespaces", "-o", "wide"]).unwrap_or_default();
-                let events = self.kubectl(&["get", "events"]).unwrap_or_default();
-                let why = last.err().map_or_else(String::new, |error| format!(": {error:#}"));
-                bail!("{what} did not come about within {PATIENCE:?}{why}\n{pods}\n{events}");
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        wait::until(what, value).with_context(|| {
+            let pods = self.lab.kubectl(&["get", "pods", "--all-namespaces", "-o", "wide"]).unwrap_or_default();
+            let events = self.kubectl(&["get", "events"]).unwrap_or_default();
+            format!("the state then:\n{pods}\n{events}")
+        })
     }
 
     pub(crate) fn keep_logs(&self) {
@@ -124,9 +112,7 @@ impl Cluster {
 /// Flock's image, and etcd under two names, to roll from one to the other.
 fn images(kubernetes: &str) -> Result<Vec<PathBuf>> {
     let folder = flock_image::target_dir().join("image");
-    let flock = folder.join("flock.tar");
-    flock_image::write(flock_image::NAME, &flock)?;
-    let mut images = vec![flock];
+    let mut images = vec![install::flock_image(true)?];
     let etcd = image::etcd(&Components::new(kubernetes)?)?;
     for name in ["etcd:demo", "etcd:demo-next"] {
         let archive = folder.join(format!("{}.tar", name.replace(':', "-")));

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::cluster::{Cluster, NAMESPACE};
 use super::etcd;
-use crate::{image, say};
+use crate::{image, install, say};
 
 const MEMBERS: [&str; 3] = ["etcd-0", "etcd-1", "etcd-2"];
 const KEY: &str = "flock";
@@ -59,16 +59,7 @@ impl Steps<'_> {
     }
 
     fn install(&self) -> Result<String> {
-        let kubectl = |args: &[&str]| self.cluster.lab().kubectl(args);
-        let (deploy, webhooks) = (image::root().join("deploy"), image::root().join("webhook-config"));
-        kubectl(&["apply", "-k", &deploy.display().to_string()])?;
-        kubectl(&["-n", "flock-system", "rollout", "status", "deployment/flock", "--timeout=120s"])?;
-        kubectl(&["apply", "-k", &webhooks.display().to_string()])?;
-        self.cluster.eventually("the CA in the webhook configuration", || {
-            let path = "-o=jsonpath={.webhooks[0].clientConfig.caBundle}";
-            let bundle = kubectl(&["get", "mutatingwebhookconfiguration", "flock", path])?;
-            Ok((!bundle.is_empty()).then_some(()))
-        })?;
+        install::install(self.cluster.lab())?;
         Ok("Two replicas are Ready, and the API server trusts the CA that they made".into())
     }
 

@@ -187,7 +187,7 @@ impl Image {
         let tag = self.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
         // The first is how containerd learns the name, the second how other tools do.
         described["annotations"] =
-            json!({"io.containerd.image.name": self.name, "org.opencontainers.image.ref.name": tag});
+            json!({"io.containerd.image.name": full_name(&self.name), "org.opencontainers.image.ref.name": tag});
         let index = serde_json::to_vec(&json!({"schemaVersion": 2, "manifests": [described]}))?;
 
         let mut archive = Builder::new(Vec::new());
@@ -308,6 +308,16 @@ fn append(tar: &mut Builder<Vec<u8>>, path: &str, kind: EntryType, mode: u32, by
 
 fn append_file(tar: &mut Builder<Vec<u8>>, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
     append(tar, path, EntryType::Regular, mode, bytes)
+}
+
+/// The name that `flock:dev` in a pod stands for: of the default registry, as every container runtime has it
+/// (`github.com/distribution/reference`, `ParseDockerRef`).
+fn full_name(name: &str) -> String {
+    match name.split_once('/') {
+        None => format!("docker.io/library/{name}"),
+        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => name.to_owned(),
+        Some(_) => format!("docker.io/{name}"),
+    }
 }
 
 #[cfg(test)]

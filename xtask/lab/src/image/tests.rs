@@ -92,3 +92,15 @@ fn a_compressed_layer_is_named_by_what_it_holds() {
         .unwrap();
     assert_eq!(config["rootfs"]["diff_ids"][0], digest_of(&layer));
 }
+
+#[test]
+fn short_names_are_of_the_default_registry() {
+    for (short, full) in [
+        ("flock:dev", "docker.io/library/flock:dev"),
+        ("someone/flock:dev", "docker.io/someone/flock:dev"),
+        ("lab.flock.dev/busybox:1", "lab.flock.dev/busybox:1"),
+        ("localhost/flock:dev", "localhost/flock:dev"),
+    ] {
+        assert_eq!(super::full_name(short), full);
+    }
+}
