@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cli::inject::InjectArgs;
+use crate::prepare::PrepareArgs;
 
 /// Makes plain ReplicaSets and Deployments stateful.
 #[derive(Debug, Parser)]
@@ -23,6 +24,9 @@ pub enum Command {
     Serve(ServeArgs),
     /// Show the pods of a manifest as they would be stored, without a cluster.
     Inject(InjectArgs),
+    /// Prepare a member's directories on this node. Flock's helper pods run this; it is of no use by hand.
+    #[command(hide = true)]
+    Prepare(PrepareArgs),
 }
 
 /// How to reach the cluster.
@@ -60,6 +64,9 @@ pub struct ServeArgs {
     /// The directory of every node that members' directories are beneath.
     #[arg(long, env = "FLOCK_HOST_PATH_ROOT", default_value = "/var/lib/flock")]
     pub host_path_root: PathBuf,
+    /// The image of the helper pods that prepare members' directories; without it, that of Flock's own pod.
+    #[arg(long, env = "FLOCK_HELPER_IMAGE")]
+    pub helper_image: Option<String>,
     /// Where certificates come from.
     #[arg(long, env = "FLOCK_CERTIFICATES", value_enum, default_value_t = Certificates::SelfSigned)]
     pub certificates: Certificates,

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
             {
                 eprintln!("flock: {error:#}");
             }
-            ExitCode::FAILURE
+            ExitCode::from(flock::run::exit_code(&error))
         }
     }
 }

@@ -18,14 +18,19 @@ use crate::admission::{Admission, Lookup, Policy, Reservations, routes};
 use crate::args::{Certificates, Cli, ClusterArgs, Command, ServeArgs};
 use crate::leader::Leadership;
 use crate::metrics::{AdmissionMetrics, ReconcileMetrics};
+use crate::prepare::PrepareError;
 use crate::reconcile::{Controller, PlanConfig};
 use crate::serve::{Condition, Grace, Phase, Readiness, ServeMetrics, ServeOptions, Shutdown, shutdown};
+use crate::storage::HelperConfig;
 use crate::tls::issue::ServerName;
 use crate::tls::{
     CertificateMetrics, ClientAuth, DirectoryKeeper, Keeper, KeeperConfig, LeafResolver, LeafStatus,
     server_config,
 };
 use crate::view::{self, SharedView};
+
+/// The image of helpers where Flock does not run in a pod itself.
+const DEFAULT_IMAGE: &str = "flock:dev";
 
 /// Does what the command line says.
 pub fn run(cli: Cli) -> Result<()> {
@@ -43,7 +48,16 @@ pub fn run(cli: Cli) -> Result<()> {
             runtime.block_on(serve(args))
         }
         Command::Inject(args) => Ok(crate::cli::inject::run(&args)?),
+        Command::Prepare(args) => {
+            crate::prepare::prepare(&args, jiff::Timestamp::now())?;
+            Ok(())
+        }
     }
+}
+
+/// The exit code for an error: a helper's tells the reconciler what is the matter.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<PrepareError>().map_or(1, |error| error.exit().code())
 }
 
 /// A client for the cluster.
@@ -156,6 +170,7 @@ impl Parts {
         let watches = view::run(
             client.clone(),
             view.clone(),
+            args.namespace.clone(),
             Arc::new(move |key, pod| {
                 if let Some(ordinal) = pod.ordinal {
                     settled.lock().settle(key, ordinal);
@@ -165,6 +180,7 @@ impl Parts {
         tasks.spawn(watches.instrument(info_span!("watches")));
         let plan_config = PlanConfig {
             node_loss_grace: SignedDuration::from_secs(i64::from(args.node_loss_grace)),
+            helper: helper_config(&client, args, identity).await,
         };
         let controller = Controller::new(
             client.clone(),
@@ -223,6 +239,21 @@ impl Parts {
             own_end.reached(Phase::Aborted).await;
             std::future::pending().await
         });
+    }
+}
+
+/// Helpers run what this replica runs, wherever that was pulled from.
+async fn helper_config(client: &Client, args: &ServeArgs, identity: &str) -> HelperConfig {
+    let own = match &args.helper_image {
+        Some(_) => None,
+        None => crate::reconcile::own_image(client, &args.namespace, identity).await,
+    };
+    let (image, pull_secrets) = own.unwrap_or_else(|| (DEFAULT_IMAGE.into(), Vec::new()));
+    HelperConfig {
+        namespace: args.namespace.clone(),
+        image: args.helper_image.clone().unwrap_or(image),
+        pull_secrets,
+        root: args.host_path_root.clone(),
     }
 }
 

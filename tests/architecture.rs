@@ -16,6 +16,7 @@ const PURE: &[&str] = &[
     "admission/workload.rs",
     "admission/workload",
     "reconcile/plan",
+    "storage",
     "tls/authority.rs",
     "tls/lifetime.rs",
     "tls/rotation.rs",

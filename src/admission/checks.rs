@@ -122,8 +122,8 @@ pub(super) fn windows(spec: &RawSpec<'_>, settings: &Settings, root: &Path) -> R
 
 /// What a member's volume becomes.
 pub(super) enum Source {
-    /// A directory on its node.
-    HostPath(String),
+    /// A directory on its node, and its type.
+    HostPath(String, &'static str),
     /// A claim.
     Claim(String),
 }
@@ -143,8 +143,17 @@ impl Source {
                     .host_path(root, namespace_uid, volume)
                     .display()
                     .to_string(),
+                "DirectoryOrCreate",
             ),
             Storage::LocalVolume | Storage::Claim => Self::Claim(member.claim_name(volume)),
+        }
+    }
+
+    /// For a directory that a helper makes: the kubelet must not, since it would make it for root.
+    pub(super) fn prepared(self) -> Self {
+        match self {
+            Self::HostPath(path, _) => Self::HostPath(path, "Directory"),
+            Self::Claim(_) => self,
         }
     }
 
@@ -174,8 +183,8 @@ impl Source {
 
     fn entry(&self, volume: &DnsLabel) -> Value {
         match self {
-            Self::HostPath(path) => {
-                json!({ "name": volume.as_str(), "hostPath": { "path": path, "type": "DirectoryOrCreate" } })
+            Self::HostPath(path, kind) => {
+                json!({ "name": volume.as_str(), "hostPath": { "path": path, "type": kind } })
             }
             Self::Claim(claim) => {
                 json!({ "name": volume.as_str(), "persistentVolumeClaim": { "claimName": claim } })
@@ -193,7 +202,7 @@ impl Source {
                 Ok(dir) => Comparison::Other(format!("an emptyDir of medium {}", &*dir.medium)),
                 Err(_) => Comparison::Other("an emptyDir that cannot be read".into()),
             },
-            (Self::HostPath(path), "hostPath")
+            (Self::HostPath(path, _), "hostPath")
                 if serde_json::from_str::<RawHostPath<'_>>(value.get())
                     .is_ok_and(|raw| *raw.path == **path) =>
             {

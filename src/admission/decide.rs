@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::identity::{FlockKey, LabelError, Member, Ordinal, Pin, Settings, Start, Storage, keys};
+use crate::identity::{DnsLabel, FlockKey, LabelError, Member, Ordinal, Pin, Settings, Start, Storage, keys};
+use crate::storage::{ClaimUse, prepares_each_start};
 use crate::view::{Flock, View};
 
 use super::checks::{self, Source};
@@ -200,7 +201,7 @@ fn membership(
         service: service.clone(),
         sets_host: !stateful_set,
         node_label: (settings.pin != Pin::None).then(|| member.node_label()),
-        gated: must_wait(ordinal, key, settings, context),
+        gated: must_wait(member, spec, key, settings, context),
         volumes,
         env: vec![
             ("FLOCK_NAME", key.flock.to_string()),
@@ -225,10 +226,31 @@ fn lowest(settings: &Settings, context: &Context<'_>) -> Ordinal {
 
 /// Whether the reconciler has something to do before this member may be scheduled. Where it has not, a restart
 /// needs no reconciler.
-fn must_wait(ordinal: Ordinal, key: &FlockKey, settings: &Settings, context: &Context<'_>) -> bool {
+fn must_wait(
+    member: Member<'_>,
+    spec: &RawSpec<'_>,
+    key: &FlockKey,
+    settings: &Settings,
+    context: &Context<'_>,
+) -> bool {
+    let ordinal = member.ordinal();
     let place_known = context.view.place_of(key, ordinal).is_some() || settings.pin == Pin::None;
-    let claim_made = settings.volumes.is_empty() || settings.pin != Pin::None;
-    !place_known || !claim_made || !is_its_turn(ordinal, settings, context)
+    !place_known
+        || prepares_each_start(settings, &spec.needs())
+        || !claims_made(member, key, settings, context)
+        || !is_its_turn(ordinal, settings, context)
+}
+
+/// Whether the member's claims are known to be its own, and bound. A claim without labels is looked at by the reconciler
+/// each time, since its name alone does not say whose it is.
+fn claims_made(member: Member<'_>, key: &FlockKey, settings: &Settings, context: &Context<'_>) -> bool {
+    let is_own = |volume: &DnsLabel| {
+        let claim = context.view.storage().claim(key.namespace.as_str(), &member.claim_name(volume));
+        claim.flatten().is_some_and(|claim| {
+            claim.bound && !claim.terminating && claim.used_as(&key.flock, member.ordinal(), volume) == ClaimUse::Own
+        })
+    };
+    settings.storage == Storage::HostPath || settings.volumes.iter().all(is_own)
 }
 
 fn is_its_turn(ordinal: Ordinal, settings: &Settings, context: &Context<'_>) -> bool {
@@ -252,6 +274,7 @@ fn volumes(
     let mut changes = Vec::new();
     let root = &context.policy.host_path_root;
     checks::windows(spec, settings, root)?;
+    let prepared = !settings.volumes.is_empty() && prepares_each_start(settings, &spec.needs());
     for volume in &settings.volumes {
         let uid = match (settings.storage, context.view.namespace(key.namespace.as_str())) {
             (_, Some(namespace)) => namespace.uid.as_str(),
@@ -259,6 +282,7 @@ fn volumes(
             (Storage::LocalVolume | Storage::Claim, None) => "",
         };
         let source = Source::of(member, volume, settings.storage, root, uid);
+        let source = if prepared { source.prepared() } else { source };
         changes.extend(source.change(spec, volume)?);
     }
     Ok(changes)

@@ -13,6 +13,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::storage::{Needs, Security};
+
 /// A string that borrows from the input where it has no escapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Text<'a>(Cow<'a, str>);
@@ -203,6 +205,20 @@ pub struct RawSecurity {
     /// Supplementary group that owns volumes.
     #[serde(default)]
     pub fs_group: Option<i64>,
+    /// Whether it may not be root.
+    #[serde(default)]
+    pub run_as_non_root: Option<bool>,
+}
+
+impl From<Option<RawSecurity>> for Security {
+    fn from(raw: Option<RawSecurity>) -> Self {
+        raw.map_or_else(Self::default, |raw| Self {
+            user: raw.run_as_user,
+            group: raw.run_as_group,
+            fs_group: raw.fs_group,
+            non_root: raw.run_as_non_root,
+        })
+    }
 }
 
 /// `spec.os`.
@@ -223,10 +239,25 @@ pub struct RawNamed<'a> {
 
 /// A container.
 #[derive(Debug, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RawContainer<'a> {
     /// Its environment.
     #[serde(borrow, default)]
     pub env: Option<Vec<RawNamed<'a>>>,
+    /// Who it runs as.
+    #[serde(default)]
+    pub security_context: Option<RawSecurity>,
+}
+
+impl RawSpec<'_> {
+    /// What its volumes need, but for their sizes.
+    pub fn needs(&self) -> Needs {
+        let all = |containers: &Option<Vec<RawContainer<'_>>>| {
+            let each = containers.iter().flatten().map(|container| container.security_context.into());
+            each.collect::<Vec<Security>>()
+        };
+        Needs::of(self.security_context.into(), all(&self.containers), all(&self.init_containers))
+    }
 }
 
 /// A volume: its name, and its source without a look inside.

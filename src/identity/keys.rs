@@ -29,6 +29,8 @@ pub const SERVICE: &str = "flock.dev/service";
 pub const VOLUME_OWNER: &str = "flock.dev/volume-owner";
 /// Annotation: `true` asks for the check that a member finds its own data.
 pub const DATA_GUARD: &str = "flock.dev/data-guard";
+/// Annotation on a waiting pod: its own uid lets it start without the data that it had, this once.
+pub const DATA_LOST: &str = "flock.dev/data-lost";
 
 /// Every annotation that a user may write on a template.
 pub const TEMPLATE_ANNOTATIONS: [&str; 11] = [
@@ -39,6 +41,14 @@ pub const TEMPLATE_ANNOTATIONS: [&str; 11] = [
 pub const WOKEN_AT: &str = "flock.dev/woken-at";
 /// Annotation that Flock writes on the governing Service: ordinal → node and machine.
 pub const PLACES: &str = "flock.dev/places";
+/// Label of claims and PersistentVolumes: the volume of the member's that they are.
+pub const VOLUME: &str = "flock.dev/volume";
+/// Label of PersistentVolumes: the namespace of the flock that they are for.
+pub const NAMESPACE: &str = "flock.dev/namespace";
+/// Annotation that Flock writes on a PersistentVolume it made: the node that its directory was prepared on.
+pub const PREPARED_ON: &str = "flock.dev/prepared-on";
+/// Annotation of a helper pod: the member that it prepares directories for, as `namespace/flock/ordinal`.
+pub const PREPARES: &str = "flock.dev/prepares";
 /// Label on objects that Flock made, so that they are told from a user's own.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY`].

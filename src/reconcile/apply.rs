@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::identity::{FlockKey, keys};
 use crate::place::{NodeFacts, Proof, lost};
+use crate::storage::HelperConfig;
 use crate::view::{PortFacts, ServiceFacts, SharedView, WorkloadKind};
 
 use super::plan::{Action, Gone};
@@ -45,14 +46,15 @@ pub enum ApplyError {
 pub struct Apply {
     client: Client,
     view: SharedView,
+    helper: HelperConfig,
 }
 
 const MANAGER: &str = keys::MANAGER;
 
 impl Apply {
     /// Writes through `client`, and tells `view` at once what came of it.
-    pub fn new(client: Client, view: SharedView) -> Self {
-        Self { client, view }
+    pub fn new(client: Client, view: SharedView, helper: HelperConfig) -> Self {
+        Self { client, view, helper }
     }
 
     /// Carries out one action.
@@ -91,6 +93,9 @@ impl Apply {
                 self.patch_node(node, uid, &labels).await
             }
             Action::ConfirmGone { what } => return self.confirm_gone(key, what).await,
+            Action::Storage(action) => {
+                super::storage::apply(&self.client, &self.view, &self.helper, key, action).await
+            }
             Action::OpenGate { pod, uid } => self.open_gate(key, pod, uid).await,
             Action::Wake { kind, name, uid } => self.wake(key, *kind, name, uid).await,
             Action::Evict { pod, uid, .. } => match self.evict(key, pod, uid).await {
@@ -247,17 +252,17 @@ fn port(port: &PortFacts) -> Value {
     json!({ "name": port.name, "protocol": port.protocol, "port": port.port, "targetPort": port.port })
 }
 
-fn uid_precondition(uid: &str) -> DeleteParams {
+pub(super) fn uid_precondition(uid: &str) -> DeleteParams {
     DeleteParams {
         preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
         ..DeleteParams::default()
     }
 }
 
-fn manager() -> PostParams {
+pub(super) fn manager() -> PostParams {
     PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() }
 }
 
-fn patch_manager() -> PatchParams {
+pub(super) fn patch_manager() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }
 }

@@ -20,6 +20,7 @@ use crate::view::{SharedView, WorkloadFacts};
 use super::apply::{Apply, ApplyError};
 use super::events::Events;
 use super::plan::{Action, Memory, Note, Observed, Plan, PlanConfig, Subject, plan};
+use super::storage::StorageLookup;
 
 /// The longest pause after failed writes for one flock; the first is 100 ms, and it doubles.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -42,6 +43,7 @@ pub struct Controller {
     due: BTreeMap<FlockKey, Instant>,
     deployments: HashMap<String, (u32, Instant)>,
     unlabelled: HashMap<String, Instant>,
+    storage: StorageLookup,
 }
 
 impl Controller {
@@ -54,8 +56,9 @@ impl Controller {
         metrics: ReconcileMetrics,
     ) -> Self {
         Self {
-            apply: Apply::new(client.clone(), view.clone()),
+            apply: Apply::new(client.clone(), view.clone(), config.helper.clone()),
             events: Events::new(client.clone(), identity),
+            storage: StorageLookup::new(client.clone()),
             client,
             view,
             metrics,
@@ -196,7 +199,8 @@ impl Controller {
 
     fn plan(&self, key: &FlockKey) -> Plan {
         let view = self.view.read();
-        let memory = self.memories.get(key).cloned().unwrap_or_default();
+        let namespace_uid = view.namespace(key.namespace.as_str()).map(|namespace| namespace.uid.as_str());
+        let memory = self.memories.get(key).cloned().unwrap_or_default().within(namespace_uid);
         let budgets = self.deployments.iter().map(|(uid, (budget, _))| (uid.clone(), *budget)).collect();
         plan(&Observed {
             key,
@@ -240,6 +244,7 @@ impl Controller {
 
     /// What the watches don't bring: the budgets of Deployments in a rollout, and workloads without the label.
     async fn look_up(&mut self, key: &FlockKey) -> Result<(), kube::Error> {
+        self.storage.run(&self.view, key).await?;
         let (deployments, owners) = {
             let view = self.view.read();
             let flock = view.flock(key);

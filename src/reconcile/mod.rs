@@ -7,7 +7,9 @@ mod apply;
 mod controller;
 mod events;
 pub mod plan;
+mod storage;
 
 pub use apply::{ApplyError, Apply};
 pub use controller::Controller;
 pub use plan::PlanConfig;
+pub use storage::own_image;

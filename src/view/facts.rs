@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::identity::{FlockKey, Ordinal, Settings, SettingsError, keys};
 use crate::place::{Constraints, Record};
+use crate::storage::Needs;
 
 /// The controller in an object's ownerReferences.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct Template {
     pub constraints: Constraints,
     /// The ports that its containers declare.
     pub ports: Vec<PortFacts>,
+    /// What its volumes need.
+    pub needs: Needs,
 }
 
 impl Template {
@@ -72,7 +75,12 @@ impl Template {
             .collect();
         ports.sort();
         ports.dedup();
-        Self { settings, constraints: Constraints::from(spec.unwrap_or(&PodSpec::default())), ports }
+        Self {
+            settings,
+            constraints: Constraints::from(spec.unwrap_or(&PodSpec::default())),
+            ports,
+            needs: spec.map(Needs::from).unwrap_or_default(),
+        }
     }
 
     /// The settings, or the defaults where the annotations can't be read.
@@ -112,6 +120,8 @@ pub struct PodFacts {
     pub created: Option<Timestamp>,
     /// Its `spec.subdomain`.
     pub subdomain: Option<String>,
+    /// Whether its user said that its data is not coming back.
+    pub data_lost: bool,
     /// What it has from its template.
     pub template: Arc<Template>,
 }
@@ -159,6 +169,8 @@ impl PodFacts {
                 .map(|c| c.message.clone().unwrap_or_default()),
             created: meta.creation_timestamp.as_ref().map(|Time(t)| *t),
             subdomain: spec.and_then(|s| s.subdomain.clone()),
+            // Its own uid, so that no template can say it of all pods to come.
+            data_lost: annotations.and_then(|a| a.get(keys::DATA_LOST)) == meta.uid.as_ref() && meta.uid.is_some(),
             template: Arc::new(Template::new(annotations, spec)),
         };
         Some((key, facts))

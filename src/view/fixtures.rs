@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 
 use crate::identity::{FlockKey, Settings, keys};
 use crate::place::Constraints;
+use crate::storage::Needs;
 
 use super::{
     Controller, Failure, NamespaceFacts, Phase, PodFacts, ServiceFacts, Template, View, WorkloadFacts,
@@ -29,6 +30,7 @@ pub(crate) fn template(annotations: &[(&str, &str)]) -> Arc<Template> {
         settings: Settings::parse(get),
         constraints: Constraints::from(&PodSpec::default()),
         ports: Vec::new(),
+        needs: Needs::default(),
     })
 }
 
@@ -102,6 +104,7 @@ pub(crate) fn pod(ordinal: u32, owner: &str) -> PodFacts {
         unschedulable: None,
         created: Some(now()),
         subdomain: Some("db".into()),
+        data_lost: false,
         template: template(&[]),
     }
 }

@@ -10,6 +10,7 @@ mod facts;
 pub(crate) mod fixtures;
 mod flock;
 mod shared;
+mod storage;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,9 +20,10 @@ pub use facts::{
 };
 pub use flock::Flock;
 pub use shared::{SharedView, Source};
+pub use storage::{ClaimFacts, ClassFacts, HelperFacts, HelperState, StorageView, VolumeFacts};
 pub use watch::run;
 
-use crate::identity::{FlockKey, Ordinal};
+use crate::identity::{DnsLabel, FlockKey, Ordinal};
 use crate::place::{NodeFacts, NodeName};
 
 /// The cluster as far as Flock cares.
@@ -38,6 +40,7 @@ pub struct View {
     taken_off: HashMap<FlockKey, BTreeMap<Ordinal, NodeName>>,
     /// Nodes with labels in Flock's domain that mean nothing.
     garbage: BTreeSet<NodeName>,
+    storage: StorageView,
 }
 
 static NO_PLACES: BTreeMap<Ordinal, BTreeSet<NodeName>> = BTreeMap::new();
@@ -49,9 +52,26 @@ impl View {
         self.flocks.get(key).unwrap_or(&NO_FLOCK)
     }
 
-    /// All flocks that have a pod, a workload, a place or a Service of Flock's, which may hold a record of places.
+    /// All flocks that have a pod, a workload, a place, a helper or a Service of Flock's, which may hold a record of
+    /// places.
     pub fn flock_keys(&self) -> BTreeSet<FlockKey> {
-        self.flocks.keys().chain(self.places.keys()).chain(self.made.keys()).cloned().collect()
+        let places = self.places.keys().chain(self.made.keys());
+        self.flocks.keys().chain(places).chain(self.storage.helped()).cloned().collect()
+    }
+
+    /// The flocks of a namespace that have a pod or a workload.
+    pub fn neighbours<'a>(&'a self, namespace: &'a DnsLabel) -> impl Iterator<Item = (&'a FlockKey, &'a Flock)> {
+        self.flocks.iter().filter(move |(key, _)| key.namespace == *namespace)
+    }
+
+    /// Claims, PersistentVolumes and helpers.
+    pub fn storage(&self) -> &StorageView {
+        &self.storage
+    }
+
+    /// Where changes of them go.
+    pub fn storage_mut(&mut self) -> &mut StorageView {
+        &mut self.storage
     }
 
     /// All nodes by name.
@@ -382,6 +402,9 @@ impl View {
                 for name in gone {
                     concerned.extend(self.delete_namespace(&name));
                 }
+            }
+            Source::Helpers | Source::Claims | Source::Volumes => {
+                concerned.extend(self.storage.forget_unseen(source, seen));
             }
             Source::Services => {
                 let gone: Vec<_> = self

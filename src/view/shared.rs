@@ -26,17 +26,26 @@ pub enum Source {
     Namespaces,
     /// All Services.
     Services,
+    /// The helper pods in Flock's namespace.
+    Helpers,
+    /// Claims with the flock's label.
+    Claims,
+    /// PersistentVolumes with the flock's label.
+    Volumes,
 }
 
 impl Source {
     /// Every source; the view is complete once each was listed.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Pods,
         Self::ReplicaSets,
         Self::ReplicationControllers,
         Self::Nodes,
         Self::Namespaces,
         Self::Services,
+        Self::Helpers,
+        Self::Claims,
+        Self::Volumes,
     ];
 
     /// A name for logs and readiness.
@@ -48,6 +57,9 @@ impl Source {
             Self::Nodes => "nodes",
             Self::Namespaces => "namespaces",
             Self::Services => "services",
+            Self::Helpers => "helpers",
+            Self::Claims => "persistentvolumeclaims",
+            Self::Volumes => "persistentvolumes",
         }
     }
 }

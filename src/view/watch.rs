@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ReplicationController, Service};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
+};
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
@@ -18,14 +20,19 @@ use tracing::{Instrument, info, info_span, warn};
 
 use crate::identity::{FlockKey, keys};
 use crate::place::NodeFacts;
+use crate::storage::COMPONENT;
 
-use super::{NamespaceFacts, PodFacts, ServiceFacts, SharedView, Source, View, WorkloadFacts};
+use super::{
+    ClaimFacts, HelperFacts, NamespaceFacts, PodFacts, ServiceFacts, SharedView, Source, View, VolumeFacts,
+    WorkloadFacts,
+};
 
 type Observer = Arc<dyn Fn(&FlockKey, &PodFacts) + Send + Sync>;
 
 /// Runs every watch until one of them ends, which none does. `observe_pod` hears of each pod that appears or
-/// changes, before the listener does: the reservations of the webhook end that way.
-pub async fn run(client: Client, view: SharedView, observe_pod: Observer) {
+/// changes, before the listener does: the reservations of the webhook end that way. Helpers are looked for in
+/// `own_namespace`.
+pub async fn run(client: Client, view: SharedView, own_namespace: String, observe_pod: Observer) {
     let members = watcher::Config::default().labels(keys::NAME);
     let mut watches = JoinSet::new();
     let pods = Watch { source: Source::Pods, view: view.clone() };
@@ -54,7 +61,7 @@ pub async fn run(client: Client, view: SharedView, observe_pod: Observer) {
     let controllers = Watch { source: Source::ReplicationControllers, view: view.clone() };
     watches.spawn(controllers.follow(
         Api::<ReplicationController>::all(client.clone()),
-        members,
+        members.clone(),
         |view, rc| apply_workload(view, WorkloadFacts::read_replication_controller(&rc)),
         |view, rc| delete_workload(view, WorkloadFacts::read_replication_controller(&rc)),
     ));
@@ -72,6 +79,7 @@ pub async fn run(client: Client, view: SharedView, observe_pod: Observer) {
         |view, namespace| view.apply_namespace(NamespaceFacts::from(&namespace.metadata)),
         |view, namespace| view.delete_namespace(&namespace.name_any()),
     ));
+    follow_storage(&client, &view, &own_namespace, &members, &mut watches);
     let services = Watch { source: Source::Services, view };
     watches.spawn(services.follow(
         Api::<Service>::all(client),
@@ -84,6 +92,37 @@ pub async fn run(client: Client, view: SharedView, observe_pod: Observer) {
     ));
     // A watch never ends by itself; if one does (a panic), the process must not go on half blind.
     watches.join_next().await;
+}
+
+fn follow_storage(
+    client: &Client,
+    view: &SharedView,
+    own_namespace: &str,
+    members: &watcher::Config,
+    watches: &mut JoinSet<()>,
+) {
+    let component = format!("app.kubernetes.io/component={COMPONENT}");
+    let helpers = Watch { source: Source::Helpers, view: view.clone() };
+    watches.spawn(helpers.follow(
+        Api::<Pod>::namespaced(client.clone(), own_namespace),
+        watcher::Config::default().labels(&component),
+        |view, pod| HelperFacts::read(&pod).map(|facts| view.storage_mut().apply_helper(facts)).unwrap_or_default(),
+        |view, pod| HelperFacts::read(&pod).map(|facts| view.storage_mut().delete_helper(&facts)).unwrap_or_default(),
+    ));
+    let claims = Watch { source: Source::Claims, view: view.clone() };
+    watches.spawn(claims.follow(
+        Api::<PersistentVolumeClaim>::all(client.clone()),
+        members.clone(),
+        |view, claim| ClaimFacts::read(&claim).map(|facts| view.storage_mut().apply_claim(facts)).unwrap_or_default(),
+        |view, claim| ClaimFacts::read(&claim).map(|facts| view.storage_mut().delete_claim(&facts)).unwrap_or_default(),
+    ));
+    let volumes = Watch { source: Source::Volumes, view: view.clone() };
+    watches.spawn(volumes.follow(
+        Api::<PersistentVolume>::all(client.clone()),
+        members.clone(),
+        |view, pv| VolumeFacts::read(&pv).map(|facts| view.storage_mut().apply_volume(facts)).unwrap_or_default(),
+        |view, pv| VolumeFacts::read(&pv).map(|facts| view.storage_mut().delete_volume(&facts)).unwrap_or_default(),
+    ));
 }
 
 fn apply_workload(view: &mut View, read: Option<(FlockKey, WorkloadFacts)>) -> Vec<FlockKey> {

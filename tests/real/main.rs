@@ -14,6 +14,7 @@
 
 #[path = "../cluster/harness.rs"]
 mod harness;
+mod image;
 #[expect(dead_code, reason = "the tests with fake nodes use more of it")]
 #[path = "../cluster/objects.rs"]
 mod objects;
@@ -25,6 +26,8 @@ mod storage;
 #[path = "../cluster/world.rs"]
 mod world;
 
+use std::path::Path;
+
 use flock_lab::{Options, real_nodes_possible};
 
 use world::World;
@@ -34,5 +37,9 @@ fn main() {
         eprintln!("skipped, since this machine cannot run real nodes: {reason:#}");
         return;
     }
-    harness::run(&[storage::TESTS].concat(), || World::start(Options::real(3)));
+    harness::run(&[storage::TESTS].concat(), || {
+        let world = World::start(Options::real(3));
+        image::import(&world.lab, Path::new(env!("CARGO_BIN_EXE_flock")));
+        world
+    });
 }

@@ -15,7 +15,13 @@ pub(super) fn plan(observed: &Observed<'_>, placed: &BTreeSet<Ordinal>, plan: &m
             continue;
         }
         match waits_for(observed, ordinal, pod) {
-            None => plan.actions.push(Action::OpenGate { pod: pod.name.clone(), uid: pod.uid.clone() }),
+            None => {
+                // The scheduler's time for a verdict begins now.
+                if let Some(tried) = plan.memory.tried.get_mut(&ordinal) {
+                    tried.moved = Some(observed.now);
+                }
+                plan.actions.push(Action::OpenGate { pod: pod.name.clone(), uid: pod.uid.clone() });
+            }
             Some(lower) => plan.note(
                 Subject::pod(pod),
                 "WaitingForTurn",

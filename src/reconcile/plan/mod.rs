@@ -8,6 +8,7 @@ mod gates;
 mod places;
 mod rollout;
 mod service;
+mod volumes;
 mod wake;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,20 +17,31 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::identity::{FlockKey, Ordinal};
 use crate::place::{NodeName, Record};
+use crate::storage::HelperConfig;
 use crate::view::{Flock, PodFacts, PortFacts, View, WorkloadFacts, WorkloadKind};
+
+pub use volumes::StorageAction;
 
 /// What an administrator configured for the reconciler.
 #[derive(Clone, Debug)]
 pub struct PlanConfig {
     /// How long a node must be proven gone before `Reassign` acts.
     pub node_loss_grace: SignedDuration,
+    /// The helper pods that prepare directories.
+    pub helper: HelperConfig,
 }
 
 impl Default for PlanConfig {
     /// A grace of five minutes: as long as Kubernetes tolerates an unreachable node by default
     /// (DefaultTolerationSeconds).
     fn default() -> Self {
-        Self { node_loss_grace: SignedDuration::from_mins(5) }
+        let helper = HelperConfig {
+            namespace: "flock-system".into(),
+            image: "flock:dev".into(),
+            pull_secrets: Vec::new(),
+            root: "/var/lib/flock".into(),
+        };
+        Self { node_loss_grace: SignedDuration::from_mins(5), helper }
     }
 }
 
@@ -87,6 +99,19 @@ pub struct Memory {
     pub freed: BTreeSet<Ordinal>,
     /// Ordinals that were given another node after a loss, and the pods that wait to start there.
     pub reassigned: BTreeMap<Ordinal, String>,
+    /// The uid of the namespace that the record is of.
+    pub namespace_uid: Option<String>,
+}
+
+impl Memory {
+    /// What of it is true in the namespace with this uid: nothing, if it is of one that had the same name.
+    #[must_use]
+    pub fn within(self, namespace_uid: Option<&str>) -> Self {
+        match (&self.namespace_uid, namespace_uid) {
+            (Some(of), Some(now)) if of != now => Self::default(),
+            _ => self,
+        }
+    }
 }
 
 /// A workload that lacks pods though ordinals are free.
@@ -173,6 +198,8 @@ pub enum Action {
         /// What must be gone.
         what: Gone,
     },
+    /// Do something for storage.
+    Storage(StorageAction),
     /// Let the scheduler see a pod.
     OpenGate {
         /// Its name.
@@ -222,6 +249,7 @@ impl Action {
             Self::Label { .. } => "label_node",
             Self::Unlabel { .. } => "unlabel_node",
             Self::ConfirmGone { .. } => "confirm_gone",
+            Self::Storage(action) => action.name(),
             Self::OpenGate { .. } => "open_gate",
             Self::Wake { .. } => "wake",
             Self::Evict { .. } => "evict",
@@ -329,11 +357,18 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         bury::plan(observed, &mut plan);
         service::plan(observed, &mut plan);
     }
-    let ready = places::plan(observed, &mut plan);
+    let placed = places::plan(observed, &mut plan);
+    volumes::dismiss(observed, &mut plan);
     if !terminating {
+        let ready = volumes::plan(observed, &placed, &mut plan);
         gates::plan(observed, &ready, &mut plan);
         rollout::plan(observed, &mut plan);
         wake::plan(observed, &mut plan);
     }
+    let namespace = observed.view.namespace(observed.key.namespace.as_str());
+    plan.memory.namespace_uid = match (&plan.memory.record, namespace) {
+        (Some(_), Some(namespace)) => Some(namespace.uid.clone()),
+        _ => plan.memory.namespace_uid.take(),
+    };
     plan
 }

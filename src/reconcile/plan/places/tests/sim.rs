@@ -34,6 +34,7 @@ impl Sim {
         }
         let config = PlanConfig {
             node_loss_grace: SignedDuration::from_secs(10),
+            ..PlanConfig::default()
         };
         Self {
             view,
