@@ -21,10 +21,11 @@ mod injector;
 mod objects;
 mod rollout;
 mod scene;
+mod storage;
 mod world;
 
 use world::World;
 
 fn main() {
-    harness::run(&[admission::TESTS, identity::TESTS, rollout::TESTS].concat(), World::fake);
+    harness::run(&[admission::TESTS, identity::TESTS, rollout::TESTS, storage::TESTS].concat(), World::fake);
 }

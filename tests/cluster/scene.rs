@@ -44,6 +44,13 @@ impl Scene<'_> {
             .unwrap_or_else(|error| panic!("{error:#}"));
     }
 
+    /// Applies an object that may be refused.
+    pub fn kubectl_apply(&self, object: &Value) -> anyhow::Result<()> {
+        let mut object = object.clone();
+        object["metadata"]["namespace"] = json!(self.namespace);
+        self.world.lab.apply(&object.to_string())
+    }
+
     /// Applies an object that must be refused; returns the message.
     pub fn refused(&self, object: &Value) -> String {
         let mut object = object.clone();
