@@ -107,7 +107,8 @@ impl Connections {
     }
 
     /// How many are open.
-    pub(super) fn count(&self) -> usize {
+    #[cfg(test)]
+    fn count(&self) -> usize {
         (self.most as usize).saturating_sub(self.room.available_permits())
     }
 

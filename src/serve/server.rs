@@ -8,7 +8,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -37,6 +37,8 @@ use super::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long an evicted connection has to say goodbye.
 const GOODBYE: Duration = Duration::from_millis(50);
+/// How long the last connections have to end after they were cut.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// hyper's buffer for each connection. An API server's headers have less than 1 KiB, and a TLS record ends at 16.
 const BUFFER: usize = 16 * 1024;
 
@@ -65,6 +67,8 @@ struct Server {
     options: ServeOptions,
     metrics: ServeMetrics,
     shutdown: Shutdown,
+    /// Connections that were cut at the end.
+    cut: AtomicUsize,
 }
 
 /// Serves until the shutdown has drained or cut every connection; returns how many were cut. Plain HTTP without `tls`.
@@ -89,6 +93,7 @@ pub async fn serve(
         options,
         metrics,
         shutdown: shutdown.clone(),
+        cut: AtomicUsize::default(),
     });
     tokio::select! {
         () = accept(&listener, &server, &connections) => {}
@@ -96,9 +101,13 @@ pub async fn serve(
     }
     drop(listener);
     tokio::select! {
-        () = connections.all_closed() => 0,
-        () = shutdown.reached(Phase::Aborted) => connections.count(),
+        () = connections.all_closed() => {}
+        () = shutdown.reached(Phase::Aborted) => {
+            // Each sees that for itself, unless its handler never gives way.
+            let _ = timeout(LAST_WORD, connections.all_closed()).await;
+        }
     }
+    server.cut.load(Ordering::Relaxed)
 }
 
 async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &Arc<Connections>) {
@@ -128,6 +137,10 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &Arc<
 }
 
 impl Server {
+    fn cut(&self) {
+        self.cut.fetch_add(1, Ordering::Relaxed);
+    }
+
     async fn connection(&self, stream: TcpStream, seat: Arc<Seat>) {
         // An answer is one small write; waiting for more would only delay it.
         let _ = stream.set_nodelay(true);
@@ -137,7 +150,7 @@ impl Server {
         let handshake = tokio::select! {
             handshake = timeout(self.options.handshake_timeout, tls.accept(stream)) => handshake,
             () = seat.evicted() => return,
-            () = self.shutdown.reached(Phase::Aborted) => return,
+            () = self.shutdown.reached(Phase::Aborted) => return self.cut(),
         };
         match handshake {
             Ok(Ok(stream)) => {
@@ -188,7 +201,7 @@ impl Server {
                     let _ = timeout(GOODBYE, connection.as_mut()).await;
                     return;
                 }
-                () = self.shutdown.reached(Phase::Aborted) => return,
+                () = self.shutdown.reached(Phase::Aborted) => return self.cut(),
             }
         }
     }
