@@ -18,7 +18,10 @@ mod admission;
 mod harness;
 mod identity;
 mod injector;
+mod node_loss;
 mod objects;
+mod places;
+mod pool;
 mod rollout;
 mod scene;
 mod storage;
@@ -27,5 +30,13 @@ mod world;
 use world::World;
 
 fn main() {
-    harness::run(&[admission::TESTS, identity::TESTS, rollout::TESTS, storage::TESTS].concat(), World::fake);
+    let tests = [
+        admission::TESTS,
+        identity::TESTS,
+        node_loss::TESTS,
+        places::TESTS,
+        rollout::TESTS,
+        storage::TESTS,
+    ];
+    harness::run(&tests.concat(), World::fake);
 }

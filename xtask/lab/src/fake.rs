@@ -31,6 +31,12 @@ pub struct FakeNode {
     pub machine_id: Option<String>,
     /// More labels.
     pub labels: Vec<(String, String)>,
+    /// Taints that it registers with, as key, value and effect.
+    pub taints: Vec<(String, String, String)>,
+    /// The processors that it has for pods.
+    pub cpu: String,
+    /// `linux` or `windows`.
+    pub os: String,
 }
 
 impl FakeNode {
@@ -41,6 +47,9 @@ impl FakeNode {
             zone: zone.into(),
             machine_id: None,
             labels: Vec::new(),
+            taints: Vec::new(),
+            cpu: "64".to_owned(),
+            os: "linux".to_owned(),
         }
     }
 }
@@ -69,7 +78,7 @@ fn manifest(node: &FakeNode, index: usize, kubernetes: &str) -> Value {
     let mut labels = serde_json::Map::new();
     for (key, value) in [
         ("kubernetes.io/hostname", node.name.as_str()),
-        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/os", &node.os),
         ("kubernetes.io/arch", "amd64"),
         ("topology.kubernetes.io/zone", &node.zone),
         ("lab.flock.dev/node", "fake"),
@@ -81,12 +90,17 @@ fn manifest(node: &FakeNode, index: usize, kubernetes: &str) -> Value {
             .iter()
             .map(|(key, value)| (key.clone(), Value::from(value.as_str()))),
     );
-    let resources = json!({"cpu": "64", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
+    let taints: Vec<_> = node
+        .taints
+        .iter()
+        .map(|(key, value, effect)| json!({"key": key, "value": value, "effect": effect}))
+        .collect();
+    let resources = json!({"cpu": node.cpu, "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
     json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": node.name, "labels": labels},
-        "spec": {"podCIDR": net::fake_pod_cidr(index), "podCIDRs": [net::fake_pod_cidr(index)]},
+        "spec": {"taints": taints, "podCIDR": net::fake_pod_cidr(index), "podCIDRs": [net::fake_pod_cidr(index)]},
         "status": {
             "addresses": [
                 {"type": "InternalIP", "address": net::fake_node_ip(index)},
@@ -99,7 +113,7 @@ fn manifest(node: &FakeNode, index: usize, kubernetes: &str) -> Value {
                 "systemUUID": machine_id,
                 "bootID": machine_id,
                 "architecture": "amd64",
-                "operatingSystem": "linux",
+                "operatingSystem": node.os,
                 "osImage": "fake",
                 "kernelVersion": "fake",
                 "containerRuntimeVersion": "kwok://0.7.0",

@@ -1,0 +1,236 @@
+//! Nodes that are one test's own: tainted, so that no other test's members come to live on them.
+
+use flock_lab::FakeNode;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::Api;
+use serde_json::{Value, json};
+
+use crate::objects::with;
+use crate::scene::Scene;
+use crate::world::World;
+
+/// The label, and the taint's key, of a pool's nodes.
+const POOL: &str = "test.flock.dev/pool";
+
+/// A namespace with nodes of its own.
+pub struct Pool<'w> {
+    pub scene: Scene<'w>,
+}
+
+impl<'w> Pool<'w> {
+    /// A pool with nodes of these short names, each in a zone of its own.
+    pub fn new(world: &'w World, prefix: &str, nodes: &[&str]) -> Self {
+        let pool = Self {
+            scene: world.namespace(prefix),
+        };
+        for node in nodes {
+            pool.add(node, |_| {});
+        }
+        pool
+    }
+
+    /// The full name of a node.
+    pub fn node(&self, short: &str) -> String {
+        format!("{}.{short}", self.scene.namespace)
+    }
+
+    /// Registers a node, also one that was deleted before; waits until it is Ready.
+    pub fn add(&self, short: &str, change: impl FnOnce(&mut FakeNode)) {
+        self.register(&self.node(short), short, change);
+    }
+
+    pub fn register(&self, name: &str, zone: &str, change: impl FnOnce(&mut FakeNode)) {
+        let mut node = FakeNode::new(name, zone);
+        let pool = self.scene.namespace.clone();
+        node.labels.push((POOL.into(), pool.clone()));
+        node.taints.push((POOL.into(), pool, "NoSchedule".into()));
+        change(&mut node);
+        self.scene.world.lab.add_fake_node(&node).expect("a fake node");
+        self.scene.eventually(&format!("a Ready node {name}"), || {
+            self.is_ready(name).then_some(())
+        });
+    }
+
+    pub fn delete(&self, short: &str) {
+        self.scene
+            .world
+            .lab
+            .delete_fake_node(&self.node(short))
+            .expect("a fake node");
+    }
+
+    /// The node's heartbeats end, and its controller has noticed.
+    pub fn fail(&self, short: &str) {
+        let node = self.node(short);
+        self.scene.world.lab.fail_fake_node(&node).expect("a fake node");
+        let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown" }] } });
+        self.scene.run(&[
+            "patch",
+            "node",
+            &node,
+            "--subresource=status",
+            "-p",
+            &status.to_string(),
+        ]);
+    }
+
+    pub fn recover(&self, short: &str) {
+        let node = self.node(short);
+        self.scene
+            .world
+            .lab
+            .recover_fake_node(&node)
+            .expect("a fake node");
+        self.scene.eventually(&format!("a Ready node {node}"), || {
+            self.is_ready(&node).then_some(())
+        });
+    }
+
+    fn is_ready(&self, name: &str) -> bool {
+        let ready = self.get(name).and_then(|node| {
+            node.status?
+                .conditions?
+                .into_iter()
+                .find(|condition| condition.type_ == "Ready")
+        });
+        ready.is_some_and(|ready| ready.status == "True")
+    }
+
+    pub fn get(&self, name: &str) -> Option<Node> {
+        let nodes = Api::<Node>::all(self.scene.world.client.clone());
+        self.scene
+            .world
+            .lab
+            .block_on(async { nodes.get_opt(name).await })
+            .expect("a node can be read")
+    }
+
+    /// A workload that only runs in this pool.
+    pub fn workload(&self, workload: Value) -> Value {
+        let pool = &self.scene.namespace;
+        let spec = json!({
+            "nodeSelector": { POOL: pool },
+            "tolerations": [
+                { "key": POOL, "operator": "Equal", "value": pool, "effect": "NoSchedule" },
+            ],
+        });
+        with(workload, &json!({ "spec": { "template": { "spec": spec } } }))
+    }
+
+    /// The label of an ordinal of the flock `db`.
+    pub fn label(&self, ordinal: u32) -> String {
+        format!(
+            "db.{}.flock.node-restriction.kubernetes.io/{ordinal}",
+            self.scene.namespace
+        )
+    }
+
+    /// The short names of the nodes that carry an ordinal.
+    pub fn carriers(&self, ordinal: u32) -> Vec<String> {
+        let names = self.scene.run(&[
+            "get",
+            "nodes",
+            "-l",
+            &self.label(ordinal),
+            "-o=jsonpath={.items[*].metadata.name}",
+        ]);
+        let prefix = format!("{}.", self.scene.namespace);
+        let mut names: Vec<_> = names
+            .split_whitespace()
+            .map(|name| name.strip_prefix(&prefix).unwrap_or(name).to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The short name of the node that a member runs on.
+    pub fn home(&self, pod: &str) -> String {
+        let node = self.scene.node_of(pod);
+        node.strip_prefix(&format!("{}.", self.scene.namespace))
+            .unwrap_or(&node)
+            .to_owned()
+    }
+
+    pub fn set_label(&self, short: &str, ordinal: u32) {
+        self.scene.run(&[
+            "label",
+            "node",
+            &self.node(short),
+            &format!("{}=", self.label(ordinal)),
+        ]);
+    }
+
+    pub fn take_label(&self, short: &str, ordinal: u32) {
+        self.scene.run(&[
+            "label",
+            "node",
+            &self.node(short),
+            &format!("{}-", self.label(ordinal)),
+        ]);
+    }
+
+    /// The record of places.
+    pub fn record(&self) -> Value {
+        let service = self.scene.get("service/db");
+        let text = service["metadata"]["annotations"]["flock.dev/places"]
+            .as_str()
+            .unwrap_or("null")
+            .to_owned();
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Replaces the record, as somebody would who may edit Services.
+    pub fn edit_record(&self, text: Option<&str>) {
+        self.scene.patch(
+            "service/db",
+            &json!({ "metadata": { "annotations": { "flock.dev/places": text } } }),
+        );
+    }
+
+    /// Removes a pod object at once, as the pod garbage collector does where a node is gone.
+    pub fn collect(&self, pod: &str) {
+        self.scene.run(&[
+            "delete",
+            "pod",
+            pod,
+            "--grace-period=0",
+            "--force",
+            "--wait=false",
+        ]);
+    }
+
+    /// How often Flock has written to nodes of this pool.
+    pub fn node_writes(&self) -> usize {
+        let ours = |request: &flock_lab::audit::Request| {
+            request.resource == "nodes"
+                && request.is_write()
+                && request.user == "system:serviceaccount:flock-system:flock"
+                && request.name.starts_with(&self.scene.namespace)
+        };
+        self.scene
+            .audit
+            .since(&self.scene.namespace, ours)
+            .expect("the audit log")
+            .len()
+    }
+
+    /// How often Flock has patched Services of this namespace.
+    pub fn service_writes(&self) -> usize {
+        self.scene
+            .writes()
+            .iter()
+            .filter(|request| request.resource == "services")
+            .count()
+    }
+}
+
+impl Drop for Pool<'_> {
+    fn drop(&mut self) {
+        let prefix = format!("{}.", self.scene.namespace);
+        for node in self.scene.world.lab.node_names().unwrap_or_default() {
+            if node.starts_with(&prefix) {
+                let _ = self.scene.world.lab.delete_fake_node(&node);
+            }
+        }
+    }
+}
