@@ -17,12 +17,15 @@ use super::plan::{Note, Subject};
 const AGAIN: Duration = Duration::from_secs(30 * 60);
 /// A note that later looks did not make for so long is over: if it is made again, it is told again.
 const OVER: Duration = Duration::from_secs(60);
+/// Within [`OVER`], so much is told of one object; the rest waits for later looks.
+const BURST: usize = 20;
 /// So many flocks are remembered before those of which nothing was told lately are dropped.
 const REMEMBERED: usize = 10_000;
 
 /// Tells users.
 pub(super) struct Events {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
     told: HashMap<FlockKey, HashMap<Note, Told>>,
 }
 
@@ -39,7 +42,8 @@ impl Events {
             instance: Some(identity.into()),
         };
         Self {
-            recorder: Recorder::new(client, reporter),
+            client,
+            reporter,
             told: HashMap::new(),
         }
     }
@@ -58,8 +62,10 @@ impl Events {
                 action: note.reason.into(),
                 secondary: None,
             };
-            if let Err(error) = self
-                .recorder
+            // One that is used again takes a second event of one reason for a repetition of the first, whatever it
+            // says (`EventKey` in `kube_runtime::events`).
+            let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+            if let Err(error) = recorder
                 .publish(&event, &reference(key, &note.subject))
                 .await
             {
@@ -88,7 +94,11 @@ impl Events {
             let known = told
                 .get(note)
                 .is_some_and(|known| now.duration_since(known.told) < AGAIN);
-            if !known {
+            let lately = told
+                .iter()
+                .filter(|(other, told)| other.subject == note.subject && now.duration_since(told.told) < OVER)
+                .count();
+            if !known && lately < BURST {
                 told.insert(
                     note.clone(),
                     Told {
@@ -172,6 +182,14 @@ mod tests {
             told(&[(0, both), (1, both), (2, both)]).await,
             [(0, "a".into()), (0, "b".into())]
         );
+    }
+
+    #[tokio::test]
+    async fn a_sentence_that_changes_all_the_time_is_told_so_often_and_no_more() {
+        let sentences: Vec<_> = (0..1000).map(|number| format!("0/{number} nodes fit")).collect();
+        let notes: Vec<[&str; 1]> = sentences.iter().map(|sentence| [sentence.as_str()]).collect();
+        let looks: Vec<_> = (0..).zip(&notes).map(|(at, note)| (at / 100, &note[..])).collect();
+        assert_eq!(told(&looks).await.len(), BURST);
     }
 
     #[tokio::test]

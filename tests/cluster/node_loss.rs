@@ -11,28 +11,28 @@ use crate::world::World;
 
 pub const TESTS: &[Test] = &[
     (
-        "the_same_machine_gets_its_member_back_and_another_one_does_not",
+        "node_loss::the_same_machine_gets_its_member_back_and_another_one_does_not",
         machines,
     ),
     ("node_loss::a_silent_node_keeps_its_member_however_long", silent),
     (
-        "out_of_service_waits_by_default_and_heals_when_the_node_is_back",
+        "node_loss::out_of_service_waits_by_default_and_heals_when_the_node_is_back",
         out_of_service_waits,
     ),
     (
-        "out_of_service_reassigns_where_that_is_asked_for",
+        "node_loss::out_of_service_reassigns_where_that_is_asked_for",
         out_of_service_reassigns,
     ),
     (
-        "a_deleted_node_reassigns_only_once_the_old_pod_object_is_gone",
+        "node_loss::a_deleted_node_reassigns_only_once_the_old_pod_object_is_gone",
         deleted_reassigns,
     ),
     (
-        "a_drained_node_gets_its_member_back_when_it_is_uncordoned",
+        "node_loss::a_drained_node_gets_its_member_back_when_it_is_uncordoned",
         drained,
     ),
     (
-        "a_pool_scaled_to_zero_and_back_has_every_member_at_home_again",
+        "node_loss::a_pool_scaled_to_zero_and_back_has_every_member_at_home_again",
         scaled_to_zero,
     ),
 ];
@@ -175,7 +175,7 @@ fn out_of_service_reassigns(world: &World) {
         "node.kubernetes.io/out-of-service-",
     ]);
     pool.recover(&homes[1]);
-    scene.quiet();
+    pool.quiet();
     assert_eq!(pool.carriers(1), [free]);
 }
 
@@ -188,7 +188,7 @@ fn deleted_reassigns(world: &World) {
         .into_iter()
         .find(|name| !homes.contains(&(*name).to_owned()))
         .unwrap();
-    scene.quiet();
+    pool.quiet();
     let (record, writes) = (pool.record(), pool.node_writes());
     pool.delete(&homes[1]);
     beyond_the_grace();
@@ -208,7 +208,7 @@ fn deleted_reassigns(world: &World) {
     );
     // Coming back does not bring it back.
     pool.add(&homes[1], |_| {});
-    scene.quiet();
+    pool.quiet();
     assert_eq!(pool.carriers(1), [free]);
 }
 

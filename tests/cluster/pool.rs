@@ -1,5 +1,7 @@
 //! Nodes that are one test's own: tainted, so that no other test's members come to live on them.
 
+use std::time::Duration;
+
 use flock_lab::FakeNode;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
@@ -212,6 +214,22 @@ impl<'w> Pool<'w> {
             .since(&self.scene.namespace, ours)
             .expect("the audit log")
             .len()
+    }
+
+    /// Asserts that Flock changes nothing any more. Events are no change: they tell how many nodes there are, and other
+    /// tests' come and go.
+    pub fn quiet(&self) {
+        let count = || {
+            let writes = self.scene.writes();
+            writes.iter().filter(|write| write.resource != "events").count() + self.node_writes()
+        };
+        let settled = self.scene.eventually("an end of Flock's writes", || {
+            let before = count();
+            std::thread::sleep(Duration::from_secs(1));
+            (count() == before).then_some(before)
+        });
+        std::thread::sleep(Duration::from_millis(2500));
+        assert_eq!(count(), settled, "writes though nothing was left to do");
     }
 
     /// How often Flock has patched Services of this namespace.

@@ -67,6 +67,12 @@ impl<'a> Observed<'a> {
         self.view.flock(self.key)
     }
 
+    /// Whether nothing is left of the flock.
+    fn is_over(&self) -> bool {
+        let traces = self.view.places(self.key).is_empty() && self.view.services_of(self.key).next().is_none();
+        traces && self.flock().is_empty()
+    }
+
     /// The workload that owns a pod.
     fn owner(&self, pod: &PodFacts) -> Option<&'a WorkloadFacts> {
         self.flock().workloads().get(&pod.owner.as_ref()?.uid)
@@ -85,6 +91,8 @@ impl<'a> Observed<'a> {
 /// What the leader remembers of a flock between two looks. Losing it costs a repeated wait, never a wrong act.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
+    /// The uid of the namespace that all of this is about.
+    pub namespace: Option<String>,
     /// For each workload that lacks pods though ordinals are free: since when, and how often it was woken.
     pub starved: HashMap<String, Starved>,
     /// Since when the node of an ordinal is proven gone.
@@ -350,9 +358,17 @@ impl Plan {
 
 /// Plans for one flock.
 pub fn plan(observed: &Observed<'_>) -> Plan {
-    let mut plan = Plan { memory: observed.memory.clone(), ..Plan::default() };
-    let terminating =
-        observed.view.namespace(observed.key.namespace.as_str()).is_some_and(|namespace| namespace.terminating);
+    let namespace = observed.view.namespace(observed.key.namespace.as_str());
+    // A namespace of the same name made later is another one, of which nothing is known yet.
+    let uid = namespace.map(|namespace| namespace.uid.clone());
+    let memory = if observed.memory.namespace == uid {
+        observed.memory.clone()
+    } else {
+        Memory { namespace: uid, ..Memory::default() }
+    };
+    let observed = &Observed { memory: &memory, ..*observed };
+    let mut plan = Plan { memory: memory.clone(), ..Plan::default() };
+    let terminating = namespace.is_some_and(|namespace| namespace.terminating);
     if !terminating {
         bury::plan(observed, &mut plan);
         service::plan(observed, &mut plan);
@@ -364,6 +380,12 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         gates::plan(observed, &ready, &mut plan);
         rollout::plan(observed, &mut plan);
         wake::plan(observed, &mut plan);
+    } else {
+        // Nobody can be told any more: no event can be made there.
+        plan.notes.clear();
+    }
+    if plan.actions.is_empty() && observed.is_over() {
+        plan.memory = Memory::default();
     }
     let namespace = observed.view.namespace(observed.key.namespace.as_str());
     plan.memory.namespace_uid = match (&plan.memory.record, namespace) {

@@ -183,3 +183,21 @@ fn the_labels_of_a_namespace_that_is_gone_are_taken_off() {
     assert_eq!(names, ["confirm_gone", "unlabel_node", "unlabel_node"]);
     assert_eq!(sim.places(2), [None, None]);
 }
+
+#[test]
+fn a_namespace_made_anew_inherits_nothing_from_memory() {
+    let mut sim = Sim::running(&["a", "b"], 2, &[]);
+    let old = sim.view.namespace("default").unwrap().clone();
+    for number in 0..2 {
+        let pod = sim.view.flock(&key()).holder(ordinal(number)).unwrap().clone();
+        sim.view.delete_pod(&key(), &pod.name, &pod.uid);
+        sim.unlabel(["a", "b"][number as usize], number);
+    }
+    sim.view.delete_service("default", "db", "uid-of-service");
+    // Between two looks: nobody saw it gone.
+    sim.view.apply_namespace(crate::view::NamespaceFacts { uid: "another".into(), ..old });
+    sim.pod(crate::view::fixtures::pod(0, "rs").annotated(&[(crate::identity::keys::NODES, "b")]).waiting());
+    sim.settle();
+    assert_eq!(sim.record().len(), 1);
+    assert_eq!(sim.places(2), [Some("b".into()), None]);
+}
