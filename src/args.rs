@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cli::inject::InjectArgs;
+use crate::cli::release::ReleaseArgs;
+use crate::cli::status::StatusArgs;
 use crate::prepare::PrepareArgs;
 
 /// Makes plain ReplicaSets and Deployments stateful.
@@ -27,6 +29,10 @@ pub enum Command {
     /// Prepare a member's directories on this node. Flock's helper pods run this; it is of no use by hand.
     #[command(hide = true)]
     Prepare(PrepareArgs),
+    /// Show every member of a flock: its node, its state, and what it waits for.
+    Status(StatusArgs),
+    /// Give a member's place free, so that it starts anew elsewhere, without its data.
+    Release(ReleaseArgs),
 }
 
 /// How to reach the cluster.

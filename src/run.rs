@@ -47,6 +47,12 @@ pub fn run(cli: Cli) -> Result<()> {
             crate::telemetry::init(args.log_format, &args.log_filter).context("--log-filter")?;
             runtime.block_on(serve(args))
         }
+        Command::Status(args) => {
+            Ok(runtime.block_on(crate::cli::status::run(&args, &mut std::io::stdout().lock()))?)
+        }
+        Command::Release(args) => {
+            Ok(runtime.block_on(crate::cli::release::run(&args, &mut std::io::stdout().lock()))?)
+        }
         Command::Inject(args) => Ok(crate::cli::inject::run(&args)?),
         Command::Prepare(args) => {
             crate::prepare::prepare(&args, jiff::Timestamp::now())?;

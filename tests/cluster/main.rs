@@ -22,6 +22,7 @@ mod node_loss;
 mod objects;
 mod places;
 mod pool;
+mod release;
 mod rollout;
 mod scene;
 mod storage;
@@ -35,6 +36,7 @@ fn main() {
         identity::TESTS,
         node_loss::TESTS,
         places::TESTS,
+        release::TESTS,
         rollout::TESTS,
         storage::TESTS,
     ];

@@ -1,6 +1,7 @@
 //! Where members live: first places, and labels and records that somebody changes.
 
 use flock_lab::recording::name;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use crate::harness::Test;
@@ -9,31 +10,49 @@ use crate::pool::Pool;
 use crate::world::World;
 
 pub const TESTS: &[Test] = &[
-    ("places::members_go_only_where_their_template_can_run", template_decides),
+    (
+        "places::members_go_only_where_their_template_can_run",
+        template_decides,
+    ),
     (
         "places::more_replicas_than_nodes_wait_told_and_untouched_until_a_node_comes",
         more_replicas,
     ),
     ("places::members_may_share_the_only_node", shared),
     ("places::members_without_a_pin_leave_no_trace_on_nodes", unpinned),
-    ("places::nodes_by_hand_are_taken_or_what_is_wrong_is_told", by_hand),
+    (
+        "places::nodes_by_hand_are_taken_or_what_is_wrong_is_told",
+        by_hand,
+    ),
     (
         "places::a_virgin_moves_on_from_a_node_without_room_and_waits_where_none_has",
         no_room,
     ),
-    ("places::a_virgin_moves_on_from_a_node_whose_port_is_taken", port_taken),
+    (
+        "places::a_virgin_moves_on_from_a_node_whose_port_is_taken",
+        port_taken,
+    ),
     ("places::a_member_that_ran_waits_for_its_node", permanent),
     ("places::node_names_are_no_hostnames", node_names),
     ("places::a_windows_node_is_nobodys_place", windows),
-    ("places::each_first_place_costs_one_patch_and_a_restart_none", costs),
+    (
+        "places::each_first_place_costs_one_patch_and_a_restart_none",
+        costs,
+    ),
     (
         "places::a_label_taken_off_comes_back_and_one_set_twice_goes_again",
         labels_by_hand,
     ),
     ("places::a_label_moved_by_hand_moves_the_member", moved_by_hand),
     ("places::a_label_that_means_nothing_is_told_of", garbage),
-    ("places::an_edited_record_is_put_right_and_nothing_moves", edited_record),
-    ("places::a_deleted_service_comes_back_with_its_record", deleted_service),
+    (
+        "places::an_edited_record_is_put_right_and_nothing_moves",
+        edited_record,
+    ),
+    (
+        "places::a_deleted_service_comes_back_with_its_record",
+        deleted_service,
+    ),
     ("places::a_users_own_service_stays_byte_for_byte", own_service),
     (
         "places::a_namespace_that_is_gone_leaves_no_label_and_comes_back_clean",
@@ -75,7 +94,10 @@ fn template_decides(world: &World) {
     scene.apply(&set);
     // The first of the allowed ordinals, whichever replica of Flock gave it.
     let first = scene.eventually("the one that fits", || {
-        scene.pods().into_iter().find(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()))
+        scene
+            .pods()
+            .into_iter()
+            .find(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()))
     });
     let first = name(&first);
     assert_eq!(pool.home(&first), "n2");
@@ -93,32 +115,50 @@ fn template_decides(world: &World) {
     ));
     scene.run(&["delete", "pod", &others[0], "--wait=false"]);
     scene.eventually("one more on n3", || {
-        let nodes: Vec<_> = scene.pods().iter().filter_map(|pod| pod.spec.clone()?.node_name).collect();
+        let nodes: Vec<_> = scene
+            .pods()
+            .iter()
+            .filter_map(|pod| pod.spec.clone()?.node_name)
+            .collect();
         (nodes.len() == 2 && nodes.contains(&pool.node("n3"))).then_some(())
     });
     assert_eq!(pool.home(&first), "n2");
+}
+
+/// The members that wait behind their gate.
+fn gated(pool: &Pool<'_>) -> Vec<String> {
+    let gated = |pod: &Pod| {
+        pod.spec
+            .as_ref()
+            .is_some_and(|spec| spec.scheduling_gates.is_some())
+    };
+    pool.scene
+        .pods()
+        .iter()
+        .filter(|pod| gated(pod))
+        .map(name)
+        .collect()
 }
 
 fn more_replicas(world: &World) {
     let pool = Pool::new(world, "more", &["a", "b"]);
     let scene = &pool.scene;
     scene.apply(&pool.workload(workload("ReplicaSet", "db", 4)));
-    scene.eventually_event("db", "no node for db-2, db-3: 0/");
-    let cordoned = pool.node("c");
+    let waiting = scene.eventually("two members that wait", || {
+        let waiting = gated(&pool);
+        (waiting.len() == 2 && scene.pods().len() == 4).then_some(waiting)
+    });
+    scene.eventually_event("db", &format!("no node for {}: 0/", waiting.join(", ")));
     pool.quiet();
     pool.add("c", |_| {});
-    scene.eventually("db-2 on the new node", || scene.pod("db-2")?.spec?.node_name);
-    assert_eq!(scene.node_of("db-2"), cordoned);
-    scene.eventually_event("db", "no node for db-3: 0/");
-    assert!(
-        scene
-            .pod("db-3")
-            .unwrap()
-            .spec
-            .unwrap()
-            .scheduling_gates
-            .is_some()
-    );
+    let last = scene.eventually("one member that waits", || {
+        let waiting = gated(&pool);
+        (waiting.len() == 1).then(|| waiting[0].clone())
+    });
+    scene.eventually_event("db", &format!("no node for {last}: 0/"));
+    let placed = waiting.iter().find(|pod| **pod != last).unwrap();
+    scene.eventually("the new node's member", || scene.pod(placed)?.spec?.node_name);
+    assert_eq!(pool.home(placed), "c");
 }
 
 fn shared(world: &World) {

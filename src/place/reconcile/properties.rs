@@ -94,7 +94,6 @@ proptest! {
 
     #[test]
     fn mending_once_leaves_nothing_to_mend(nodes in cluster(), record in record(), running in running()) {
-        let key = key("db");
         let first = compare_on(&nodes, &record, &running);
         let second = compare_on(&relabelled(&nodes, &first), &updated(&record, &first), &running);
         prop_assert!(second.iter().all(Finding::is_report), "{first:?} then {second:?}");
@@ -104,7 +103,6 @@ proptest! {
 
     #[test]
     fn a_crash_between_labels_and_record_is_mended_too(nodes in cluster(), record in record(), running in running()) {
-        let key = key("db");
         let both = compare_on(&nodes, &record, &running);
         let whole = (relabelled(&nodes, &both), updated(&record, &both));
         for half in [(whole.0.clone(), record.clone()), (nodes.clone(), whole.1.clone())] {

@@ -1,0 +1,158 @@
+//! `flock release` and `flock status`, as users run them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::Test;
+use crate::objects::{annotated, members, workload};
+use crate::pool::Pool;
+use crate::world::World;
+
+pub const TESTS: &[Test] = &[
+    (
+        "release::a_member_whose_node_is_gone_starts_elsewhere_once_it_is_released",
+        node_gone,
+    ),
+    (
+        "release::a_member_that_runs_is_refused_and_nobody_is_asked_without_a_terminal",
+        refused,
+    ),
+    ("release::a_released_flock_leaves_nothing_behind", whole_flock),
+    ("release::a_member_waiting_for_a_cordoned_node_is_freed", cordoned),
+];
+
+/// Runs Flock's command line; returns whether it succeeded, and what it said.
+fn flock(pool: &Pool<'_>, args: &[&str]) -> (bool, String) {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let lab = &pool.scene.world.lab;
+    let name = format!("command-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_flock"));
+    let all: Vec<_> = args
+        .iter()
+        .copied()
+        .chain(["--namespace", &pool.scene.namespace])
+        .collect();
+    let process = lab
+        .spawn(&name, binary, &all, &BTreeMap::new())
+        .expect("flock starts");
+    let status = process
+        .wait(Duration::from_secs(60))
+        .expect("flock")
+        .expect("flock ends in time");
+    let log = lab.logs().expect("logs").join(format!("{name}.log"));
+    (
+        status.success(),
+        std::fs::read_to_string(log).expect("its output"),
+    )
+}
+
+fn run(pool: &Pool<'_>, args: &[&str]) -> String {
+    let (good, text) = flock(pool, args);
+    assert!(good, "{args:?}: {text}");
+    text
+}
+
+fn node_gone(world: &World) {
+    let mut pool = Pool::new(world, "rel", &["a", "b", "c"]);
+    pool.scene.may_move = true;
+    let scene = &pool.scene;
+    let set = annotated(
+        workload("ReplicaSet", "db", 2),
+        &json!({ "flock.dev/pin": "Exclusive" }),
+    );
+    scene.apply(&pool.workload(set));
+    scene.eventually_ready(&members(0..2));
+    let homes: Vec<_> = members(0..2).iter().map(|pod| pool.home(pod)).collect();
+    let free = ["a", "b", "c"]
+        .into_iter()
+        .find(|name| !homes.contains(&(*name).to_owned()))
+        .unwrap();
+    pool.delete(&homes[1]);
+    pool.collect("db-1");
+    scene.eventually_event("db", "flock release db 1 --namespace");
+    let status = run(&pool, &["status", "db"]);
+    assert!(status.contains("1 of 2 members are Ready"), "{status}");
+    assert!(
+        status.contains(&format!("{} (gone)", pool.node(&homes[1]))),
+        "{status}"
+    );
+    assert!(status.contains("flock release db 1 --namespace"), "{status}");
+    let told = run(&pool, &["release", "db", "1", "--yes"]);
+    assert!(
+        told.contains(&format!(
+            "db-1 leaves node {}; it has no volumes",
+            pool.node(&homes[1])
+        )),
+        "{told}"
+    );
+    scene.eventually_ready(&members(0..2));
+    assert_eq!(pool.home("db-1"), free);
+    // The old machine comes back to an ordinal that is another's.
+    pool.add(&homes[1], |_| {});
+    pool.quiet();
+    assert_eq!(pool.carriers(1), [free]);
+    assert_eq!(pool.record()["1"]["released"], json!(null));
+}
+
+fn refused(world: &World) {
+    let pool = Pool::new(world, "relrun", &["a", "b"]);
+    let scene = &pool.scene;
+    scene.apply(&pool.workload(workload("ReplicaSet", "db", 1)));
+    scene.eventually_ready(&["db-0"]);
+    let (good, text) = flock(&pool, &["release", "db", "0", "--yes"]);
+    assert!(!good && text.contains("db-0 is bound to node"), "{text}");
+    let (good, text) = flock(&pool, &["release", "db", "5", "--yes"]);
+    assert!(!good && text.contains("db-5 has no place"), "{text}");
+    let (good, text) = flock(&pool, &["release", "db", "x", "--yes"]);
+    assert!(!good && text.contains('x'), "{text}");
+    scene.scale("rs/db", 0);
+    scene.eventually("no pod", || scene.pods().is_empty().then_some(()));
+    let (good, text) = flock(&pool, &["release", "db", "0"]);
+    assert!(!good && text.contains("there is no terminal to ask on"), "{text}");
+    pool.quiet();
+    assert_eq!(pool.carriers(0).len(), 1, "nothing was released");
+}
+
+fn whole_flock(world: &World) {
+    let pool = Pool::new(world, "relall", &["a", "b"]);
+    let scene = &pool.scene;
+    scene.apply(&pool.workload(workload("ReplicaSet", "db", 2)));
+    scene.eventually_ready(&members(0..2));
+    scene.run(&["delete", "rs", "db"]);
+    scene.eventually("no pod", || scene.pods().is_empty().then_some(()));
+    pool.quiet();
+    assert_eq!(
+        (pool.carriers(0).len(), pool.carriers(1).len()),
+        (1, 1),
+        "places outlive the workload"
+    );
+    let told = run(&pool, &["release", "db", "-y"]);
+    assert!(
+        told.contains("db-0 released") && told.contains("db-1 released"),
+        "{told}"
+    );
+    scene.eventually("no Service", || {
+        scene.kubectl(&["get", "service", "db"]).is_err().then_some(())
+    });
+    assert_eq!((pool.carriers(0), pool.carriers(1)), (vec![], vec![]));
+    let status = run(&pool, &["status"]);
+    assert!(status.contains("no flock in namespace"), "{status}");
+}
+
+fn cordoned(world: &World) {
+    let mut pool = Pool::new(world, "relcord", &["a", "b"]);
+    pool.scene.may_move = true;
+    let scene = &pool.scene;
+    scene.apply(&pool.workload(workload("ReplicaSet", "db", 1)));
+    scene.eventually_ready(&["db-0"]);
+    let home = pool.home("db-0");
+    scene.run(&["cordon", &pool.node(&home)]);
+    scene.run(&["delete", "pod", "db-0"]);
+    scene.eventually_event("db", "where its data is: cordoned");
+    run(&pool, &["release", "db", "--yes"]);
+    scene.eventually_ready(&["db-0"]);
+    assert_ne!(pool.home("db-0"), home);
+}
