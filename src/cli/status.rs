@@ -193,7 +193,7 @@ fn node(view: &View, key: &FlockKey, ordinal: Ordinal) -> Option<String> {
         Some(
             nodes
                 .iter()
-                .map(|node| node.to_string())
+                .map(ToString::to_string)
                 .collect::<Vec<_>>()
                 .join(","),
         )

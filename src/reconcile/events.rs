@@ -163,6 +163,8 @@ mod tests {
 
     /// What is told of the notes of looks at these seconds.
     async fn told(looks: &[(u64, &[&str])]) -> Vec<(u64, String)> {
+        // A client starts its queue, for which it needs a runtime.
+        tokio::task::yield_now().await;
         let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let mut events = Events::new(client, "test");
         let begin = Instant::now();

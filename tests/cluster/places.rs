@@ -296,10 +296,10 @@ fn node_names(world: &World) {
         pool.node("bare"),
     );
     pool.register(&fqdn, "same", |node| {
-        node.labels.push(("kubernetes.io/hostname".into(), other.clone()))
+        node.labels.push(("kubernetes.io/hostname".into(), other.clone()));
     });
     pool.register(&other, "same", |node| {
-        node.labels.push(("kubernetes.io/hostname".into(), fqdn.clone()))
+        node.labels.push(("kubernetes.io/hostname".into(), fqdn.clone()));
     });
     pool.register(&bare, "same", |_| {});
     scene.run(&["label", "node", &bare, "kubernetes.io/hostname-"]);

@@ -3,7 +3,7 @@ use rstest::rstest;
 use super::sim::{Sim, ordinal};
 use crate::identity::keys::{ON_NODE_LOSS, PIN};
 use crate::place::{NodeFacts, Taint};
-use crate::reconcile::plan::{Action, Gone};
+use crate::reconcile::plan::{Action, Gone, Memory};
 use crate::view::fixtures::key;
 
 const REASSIGN: &[(&str, &str)] = &[(ON_NODE_LOSS, "Reassign")];
@@ -129,9 +129,9 @@ fn two_lost_members_do_not_meet_on_one_node() {
         }
         for (name, number) in [("a", 0), ("b", 1)] {
             if gone {
-                sim.delete_node(name)
+                sim.delete_node(name);
             } else {
-                sim.change_node(name, off)
+                sim.change_node(name, off);
             }
             sim.restart(number);
         }
@@ -161,7 +161,7 @@ fn an_interrupted_reassignment_leaves_the_old_place_no_right_to_move() {
         sim.now += jiff::SignedDuration::from_secs(11);
         sim.step(cut);
         // The leader dies, and the node turns out to be well, but full.
-        sim.memory = Default::default();
+        sim.memory = Memory::default();
         sim.change_node("a", |node| {
             node.taints.clear();
             node.ready = true;

@@ -36,9 +36,9 @@ fn a_label_moved_by_hand_moves_the_member_in_either_order() {
         sim.restart(0);
         for step in [first_off, !first_off] {
             if step {
-                sim.unlabel("a", 0)
+                sim.unlabel("a", 0);
             } else {
-                sim.label("b", 0)
+                sim.label("b", 0);
             }
             sim.settle();
         }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::sim::{Sim, ordinal};
 use crate::place::{Place, Record};
+use crate::reconcile::plan::Memory;
 use crate::view::fixtures::key;
 
 const NODES: [&str; 4] = ["a", "b", "c", "d"];
@@ -60,7 +61,7 @@ fn happen(sim: &mut Sim, event: &Event) {
         }
         Event::Interrupted(cut) => {
             sim.step(cut);
-            sim.memory = Default::default();
+            sim.memory = Memory::default();
         }
         Event::Pass(seconds) => {
             sim.pass(seconds);

@@ -6,7 +6,7 @@ use super::sim::{Sim, ordinal};
 use crate::identity::Ordinal;
 use crate::identity::keys::PIN;
 use crate::place::{NodeName, Record};
-use crate::reconcile::plan::Action;
+use crate::reconcile::plan::{Action, Memory};
 use crate::view::fixtures::{key, pod, service, set};
 
 const B: &str = r#"{"0":{"machine":"machine-of-b","node":"b"},"1":{"machine":"machine-of-c","node":"c"}}"#;
@@ -183,7 +183,7 @@ fn a_released_flock_of_which_nothing_else_is_left_leaves_nothing_behind() {
     sim.view.delete_pod(&key(), &pod.name, &pod.uid);
     sim.view.delete_workload(&key(), "uid-of-rs");
     assert_eq!(sim.settle(), []);
-    sim.memory = Default::default();
+    sim.memory = Memory::default();
     let mut record = sim.record();
     record.release(ordinal(0));
     sim.annotate(Some(&record.render().unwrap()));
@@ -200,7 +200,7 @@ fn a_released_flock_of_which_nothing_else_is_left_leaves_nothing_behind() {
 fn both_copies_lost_is_told_and_not_guessed() {
     let mut sim = Sim::running(&["a", "b"], 1, &[]);
     sim.restart(0);
-    sim.memory = Default::default();
+    sim.memory = Memory::default();
     sim.unlabel("a", 0);
     sim.annotate(Some("{}"));
     assert_eq!(sim.pass(3600), []);

@@ -1,6 +1,6 @@
 use super::sim::{Sim, ordinal};
 use crate::identity::keys::{NODES, PIN};
-use crate::reconcile::plan::Action;
+use crate::reconcile::plan::{Action, Memory};
 use crate::view::fixtures::{key, pod, set};
 
 #[test]
@@ -86,7 +86,7 @@ fn a_node_by_hand_is_taken_or_told_of() {
 
 fn refuse(sim: &mut Sim, number: u32) {
     sim.change_pod(number, |pod| {
-        pod.unschedulable = Some("0/3 nodes are available: 1 Insufficient cpu".into())
+        pod.unschedulable = Some("0/3 nodes are available: 1 Insufficient cpu".into());
     });
 }
 
@@ -147,7 +147,7 @@ fn one_that_waited_in_vain_leaves_its_unused_place_to_the_next_pod_and_leader() 
         ["write_record"]
     );
     // Another leader knows nothing but the record.
-    sim.memory = Default::default();
+    sim.memory = Memory::default();
     refuse(&mut sim, 0);
     sim.pass(5);
     assert_eq!(sim.place(0).as_deref(), Some("b"));
@@ -220,7 +220,7 @@ fn every_interrupted_first_placement_ends_like_one_that_was_not() {
     for cut in 0..8 {
         let mut sim = Sim::waiting(&["a", "b", "c"], 3, &[]);
         sim.step(cut);
-        sim.memory = Default::default();
+        sim.memory = Memory::default();
         sim.settle();
         assert_eq!(
             sim.places(3),
