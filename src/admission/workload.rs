@@ -49,8 +49,8 @@ pub struct RawWorkloadSpec<'a> {
     #[serde(borrow, default)]
     pub job_template: Option<RawJobTemplate<'a>>,
     /// A Deployment's strategy.
-    #[serde(borrow, default)]
-    pub strategy: Option<RawStrategy<'a>>,
+    #[serde(default)]
+    pub strategy: Option<RawStrategy>,
     /// A StatefulSet's Service.
     #[serde(borrow, default)]
     pub service_name: Text<'a>,
@@ -81,10 +81,7 @@ pub struct RawJobSpec<'a> {
 /// `spec.strategy`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RawStrategy<'a> {
-    /// `RollingUpdate` or `Recreate`.
-    #[serde(borrow, default, rename = "type")]
-    pub kind: Text<'a>,
+pub struct RawStrategy {
     /// The numbers of a RollingUpdate.
     #[serde(default)]
     pub rolling_update: Option<RawRollingUpdate>,

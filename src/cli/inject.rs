@@ -1,6 +1,7 @@
 //! `flock inject`: the pods of a manifest as the webhook would have them stored, without any cluster.
 
 mod pods;
+mod templates;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

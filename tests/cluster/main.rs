@@ -26,6 +26,7 @@ mod release;
 mod rollout;
 mod scene;
 mod storage;
+mod stored;
 mod world;
 
 use world::World;
@@ -39,6 +40,7 @@ fn main() {
         release::TESTS,
         rollout::TESTS,
         storage::TESTS,
+        stored::TESTS,
     ];
     harness::run(&tests.concat(), World::fake);
 }
