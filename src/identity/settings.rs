@@ -192,6 +192,13 @@ impl Settings {
                 "has no effect; set flock.dev/storage: claim with it",
             );
         }
+        let unknown_disk = "has no effect on claims, whose directories Flock does not make; remove it";
+        if self.storage == Storage::Claim && self.volume_owner.is_some() {
+            return wrong(keys::VOLUME_OWNER, unknown_disk);
+        }
+        if self.storage == Storage::Claim && self.data_guard {
+            return wrong(keys::DATA_GUARD, unknown_disk);
+        }
         if self.storage != Storage::Claim && self.pin == Pin::None && !self.volumes.is_empty() {
             return wrong(
                 keys::PIN,

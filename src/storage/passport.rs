@@ -123,13 +123,11 @@ pub fn judge(
     for (volume, seen) in seen {
         let entry = passport.and_then(|passport| passport.volumes.get(volume));
         let found = match (seen, entry) {
-            (Seen::Data, _) => None,
-            (Seen::Missing, Some(_)) => Some("is missing"),
+            (Seen::Missing, entry) if entry.is_some() || !disk_is_there => Some("is missing"),
+            (Seen::Empty(_), None) if !disk_is_there => Some("is empty"),
             (Seen::Empty(changed), Some(entry)) if entry.unused_since.as_ref() != Some(changed) => {
                 Some("is empty now")
             }
-            (Seen::Missing, None) if !disk_is_there => Some("is missing"),
-            (Seen::Empty(_), None) if !disk_is_there => Some("is empty"),
             _ => None,
         };
         if let Some(found) = found.filter(|_| !data_lost) {

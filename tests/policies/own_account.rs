@@ -147,10 +147,11 @@ fn flock_takes_no_volume_from_its_claim() {
 /// The helper's shape, with the value of one field, named by its parent's JSON pointer and its key, changed.
 fn helper(parent: &str, key: &str, value: Value) -> Pod {
     let mut spec = json!({
+        "nodeName": "node-0",
         "automountServiceAccountToken": false,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [{
-            "name": "prepare", "image": "flock:dev",
+            "name": "prepare", "image": "flock:dev", "args": ["prepare", "--root=/root-of-flock"],
             "securityContext": {
                 "runAsUser": 0, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
                 "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER"]},
@@ -159,7 +160,8 @@ fn helper(parent: &str, key: &str, value: Value) -> Pod {
         "volumes": [{"name": "root", "hostPath": {"path": "/var/lib/flock", "type": "DirectoryOrCreate"}}],
     });
     spec.pointer_mut(parent).unwrap()[key] = value;
-    pod("helper", &json!({}), &json!({}), spec)
+    let labels = json!({"app.kubernetes.io/component": "prepare"});
+    pod("prepare-1", &labels, &json!({}), spec)
 }
 
 const CONTAINER: &str = "/containers/0/securityContext";
@@ -172,6 +174,12 @@ const CONTAINER: &str = "/containers/0/securityContext";
 #[case::escalation(CONTAINER, "allowPrivilegeEscalation", json!(true), Some("allowPrivilegeEscalation"))]
 #[case::more_capabilities("/containers/0/securityContext/capabilities", "add", json!(["SYS_ADMIN"]), Some("capabilities"))]
 #[case::unconfined("", "securityContext", json!({}), Some("seccompProfile"))]
+#[case::another_program("/containers/0", "command", json!(["/bin/sh"]), Some("only its helper"))]
+#[case::another_task("/containers/0", "args", json!(["serve"]), Some("only its helper"))]
+#[case::a_secret("/containers/0", "envFrom", json!([{"secretRef": {"name": "flock-ca"}}]), Some("only its helper"))]
+#[case::a_mounted_secret("", "volumes", json!([{"name": "ca", "secret": {"secretName": "flock-ca"}}]), Some("only its helper"))]
+#[case::its_own_account("", "serviceAccountName", json!("flock"), Some("only its helper"))]
+#[case::any_node("", "nodeName", json!(""), Some("only its helper"))]
 #[case::with_a_token("", "automountServiceAccountToken", json!(true), Some("automountServiceAccountToken"))]
 fn flocks_helper_is_what_it_says_and_nothing_more(
     #[case] parent: &str,

@@ -374,3 +374,72 @@ fn what_the_user_set_stays() {
         stored["spec"]["containers"][0]["env"].as_array().unwrap().iter().map(|e| e["name"].clone()).collect();
     assert_eq!(names, ["FLOCK_NAME", "FLOCK_ORDINAL", "FLOCK_SERVICE", "FLOCK_SEED", "X"]);
 }
+
+/// A member whose place is known, of an image that runs as this user.
+fn durable(annotations: Value, security: Value) -> Value {
+    let mut pod = with_volume(json!({ "emptyDir": {} }));
+    pod["metadata"]["annotations"] = json!({ "flock.dev/volumes": "data" });
+    json_patch::merge(&mut pod["metadata"]["annotations"], &annotations);
+    pod["spec"]["securityContext"] = security;
+    pod
+}
+
+fn placed() -> View {
+    let mut known = view(vec![], vec![]);
+    known.apply_node(node("node-0", &[0]));
+    known
+}
+
+#[rstest]
+#[case::root(json!({}), json!({}), false)]
+#[case::user(json!({}), json!({ "runAsUser": 1000 }), true)]
+#[case::non_root(json!({}), json!({ "runAsNonRoot": true }), true)]
+#[case::group(json!({}), json!({ "fsGroup": 1000 }), true)]
+#[case::owner(json!({ "flock.dev/volume-owner": "1:1" }), json!({}), true)]
+#[case::guard(json!({ "flock.dev/data-guard": "true" }), json!({}), true)]
+fn a_restart_waits_only_for_a_directory_that_must_be_prepared(
+    #[case] annotations: Value,
+    #[case] security: Value,
+    #[case] waits: bool,
+) {
+    let stored = Case::new(placed()).admit(&durable(annotations, security));
+    assert_eq!(stored["spec"]["schedulingGates"].is_array(), waits);
+    let kind = if waits { "Directory" } else { "DirectoryOrCreate" };
+    assert_eq!(stored["spec"]["volumes"][1]["hostPath"]["type"], kind);
+}
+
+#[test]
+fn a_container_that_is_not_root_waits_as_well() {
+    let mut pod = durable(json!({}), json!({}));
+    pod["spec"]["initContainers"] = json!([{ "name": "i", "securityContext": { "runAsUser": 7 } }]);
+    assert!(Case::new(placed()).admit(&pod)["spec"]["schedulingGates"].is_array());
+}
+
+#[rstest]
+#[case::unknown(None, true, true)]
+#[case::own(Some([Some("db"), Some("0"), Some("data")]), true, false)]
+#[case::own_but_not_bound(Some([Some("db"), Some("0"), Some("data")]), false, true)]
+#[case::without_labels(Some([None, None, None]), true, true)]
+#[case::anothers(Some([Some("c"), Some("0"), Some("x")]), true, true)]
+fn a_restart_waits_only_for_a_claim_that_is_not_known_to_be_its_own(
+    #[case] labels: Option<[Option<&str>; 3]>,
+    #[case] bound: bool,
+    #[case] waits: bool,
+) {
+    let mut known = placed();
+    if let Some(labels) = labels {
+        let claim = json!({
+            "metadata": { "namespace": "default", "name": "data-db-0", "labels": {} }, "spec": {},
+            "status": { "phase": if bound { "Bound" } else { "Pending" } },
+        });
+        let mut facts = crate::view::ClaimFacts::read(&serde_json::from_value(claim).unwrap()).unwrap();
+        facts.labels = labels.map(|label| label.map(str::to_owned));
+        known.storage_mut().apply_claim(facts);
+    }
+    let case = Case::new(known);
+    for storage in ["claim", "localVolume"] {
+        let pod = durable(json!({ "flock.dev/storage": storage }), json!({}));
+        let stored = case.admit(&pod);
+        assert_eq!(stored["spec"]["schedulingGates"].is_array(), waits, "{storage}");
+    }
+}

@@ -6,8 +6,9 @@ use super::super::{Memory, PlanConfig};
 use super::*;
 use crate::identity::keys;
 use crate::place::{Place, Record};
+use crate::storage::Exit;
 use crate::view::fixtures::{key, node, now, pod, service, set, view};
-use crate::view::{ClassFacts, View};
+use crate::view::{ClassFacts, View, VolumeFacts};
 
 const GUARDED: &[(&str, &str)] = &[(keys::VOLUMES, "data"), (keys::DATA_GUARD, "true")];
 const LOCAL: &[(&str, &str)] = &[(keys::VOLUMES, "data"), (keys::STORAGE, "localVolume")];
