@@ -376,11 +376,11 @@ fn what_the_user_set_stays() {
 }
 
 /// A member whose place is known, of an image that runs as this user.
-fn durable(annotations: Value, security: Value) -> Value {
+fn durable(annotations: &Value, security: &Value) -> Value {
     let mut pod = with_volume(json!({ "emptyDir": {} }));
     pod["metadata"]["annotations"] = json!({ "flock.dev/volumes": "data" });
-    json_patch::merge(&mut pod["metadata"]["annotations"], &annotations);
-    pod["spec"]["securityContext"] = security;
+    json_patch::merge(&mut pod["metadata"]["annotations"], annotations);
+    pod["spec"]["securityContext"] = security.clone();
     pod
 }
 
@@ -402,7 +402,7 @@ fn a_restart_waits_only_for_a_directory_that_must_be_prepared(
     #[case] security: Value,
     #[case] waits: bool,
 ) {
-    let stored = Case::new(placed()).admit(&durable(annotations, security));
+    let stored = Case::new(placed()).admit(&durable(&annotations, &security));
     assert_eq!(stored["spec"]["schedulingGates"].is_array(), waits);
     let kind = if waits { "Directory" } else { "DirectoryOrCreate" };
     assert_eq!(stored["spec"]["volumes"][1]["hostPath"]["type"], kind);
@@ -410,7 +410,7 @@ fn a_restart_waits_only_for_a_directory_that_must_be_prepared(
 
 #[test]
 fn a_container_that_is_not_root_waits_as_well() {
-    let mut pod = durable(json!({}), json!({}));
+    let mut pod = durable(&json!({}), &json!({}));
     pod["spec"]["initContainers"] = json!([{ "name": "i", "securityContext": { "runAsUser": 7 } }]);
     assert!(Case::new(placed()).admit(&pod)["spec"]["schedulingGates"].is_array());
 }
@@ -438,7 +438,7 @@ fn a_restart_waits_only_for_a_claim_that_is_not_known_to_be_its_own(
     }
     let case = Case::new(known);
     for storage in ["claim", "localVolume"] {
-        let pod = durable(json!({ "flock.dev/storage": storage }), json!({}));
+        let pod = durable(&json!({ "flock.dev/storage": storage }), &json!({}));
         let stored = case.admit(&pod);
         assert_eq!(stored["spec"]["schedulingGates"].is_array(), waits, "{storage}");
     }

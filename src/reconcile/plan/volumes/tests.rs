@@ -408,25 +408,22 @@ fn two_members_do_not_take_over_one_claim() {
 }
 
 #[rstest]
-#[case::default_class(CLAIM, Some(None), true)]
-#[case::named_class(&[(keys::VOLUMES, "data"), (keys::STORAGE, "claim"), (keys::STORAGE_CLASS, "slow")], Some(Some("slow")), true)]
+#[case::default_class(CLAIM, Some("(default)"), true)]
+#[case::named_class(&[(keys::VOLUMES, "data"), (keys::STORAGE, "claim"), (keys::STORAGE_CLASS, "slow")], Some("slow"), true)]
 #[case::unknown_class(&[(keys::VOLUMES, "data"), (keys::STORAGE, "claim"), (keys::STORAGE_CLASS, "none")], None, false)]
 fn a_claim_is_made_of_its_class(
     #[case] annotations: &[(&str, &str)],
-    #[case] expected: Option<Option<&str>>,
+    #[case] expected: Option<&str>,
     #[case] ready: bool,
 ) {
     let mut view = waiting(annotations);
     nothing_found(&mut view);
     let planned = planned(&view, record(None));
     let made = planned.actions().into_iter().find_map(|action| match action {
-        StorageAction::CreateClaim(claim) => Some(claim.class),
+        StorageAction::CreateClaim(claim) => Some(claim.class.unwrap_or_else(|| "(default)".into())),
         _ => None,
     });
-    assert_eq!(
-        (made, planned.ready),
-        (expected.map(|class| class.map(str::to_owned)), ready)
-    );
+    assert_eq!((made.as_deref(), planned.ready), (expected, ready));
     assert_eq!(planned.says("there is no StorageClass none"), !ready);
 }
 
