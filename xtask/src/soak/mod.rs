@@ -52,11 +52,11 @@ pub(crate) fn run(soak: &Soak) -> Result<()> {
     let begin = Instant::now();
     let mut disturber = Disturber::new(Arc::clone(&lab), soak.seed, Arc::clone(&report));
     let end = begin + Duration::from_secs(soak.seconds);
-    let disturbed = disturber.run(end);
+    let outcome = disturber.run(end);
     over.store(true, Relaxed);
     let duplicates = lab.block_on(streaming)?;
     drop(runtime);
-    disturbed?;
+    outcome?;
     say(&format!("\nIn {}:\n{}", human(begin.elapsed()), report.text(duplicates)));
     let account = "--as=system:serviceaccount:flock-system:flock";
     say("\nWhat Flock's account may do in a tenant's namespace:");
