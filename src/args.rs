@@ -85,6 +85,9 @@ pub struct ServeArgs {
     /// Seconds to go on serving after SIGTERM, while Services forget this replica.
     #[arg(long, env = "FLOCK_PRE_DRAIN", default_value_t = 10)]
     pub pre_drain: u16,
+    /// For tests: milliseconds that this replica's watches lag behind.
+    #[arg(long, env = "FLOCK_TEST_WATCH_DELAY", default_value_t = 0, hide = true)]
+    pub test_watch_delay: u64,
     /// The form of log lines.
     #[arg(long, env = "FLOCK_LOG_FORMAT", value_enum, default_value_t = LogFormat::Plain)]
     pub log_format: LogFormat,

@@ -17,6 +17,8 @@ pub struct AdmissionMetrics {
     workloads: Family<VerdictLabel, Counter>,
     duration: Histogram,
     reservations: Gauge,
+    /// Requests to the API server that decisions needed; none does on the normal path.
+    pub lookups: Counter,
     /// Handlers that panicked; each was answered with HTTP 500.
     pub panics: Counter,
 }
@@ -45,6 +47,7 @@ impl AdmissionMetrics {
                 [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 3.0, 10.0].into_iter(),
             ),
             reservations: Gauge::default(),
+            lookups: Counter::default(),
             panics: Counter::default(),
         };
         for verdict in VERDICTS {
@@ -74,6 +77,11 @@ impl AdmissionMetrics {
             "reservations",
             "Ordinals given away whose pods the watch has not shown yet",
             metrics.reservations.clone(),
+        );
+        registry.register(
+            "admission_lookups",
+            "Requests to the API server that decisions about pods needed beyond the caches",
+            metrics.lookups.clone(),
         );
         registry.register("admission_panics", "Reviews whose handler panicked", metrics.panics.clone());
         metrics

@@ -182,6 +182,7 @@ impl Parts {
                     settled.lock().settle(key, ordinal);
                 }
             }),
+            Duration::from_millis(args.test_watch_delay),
         );
         tasks.spawn(watches.instrument(info_span!("watches")));
         let plan_config = PlanConfig {
@@ -199,7 +200,7 @@ impl Parts {
         let admission = Admission::new(
             view.clone(),
             reservations,
-            Lookup::new(client.clone()),
+            Lookup::new(client.clone(), admission_metrics.lookups.clone()),
             Policy {
                 host_path_root: args.host_path_root.clone(),
             },

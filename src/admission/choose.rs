@@ -44,7 +44,7 @@ pub(super) fn for_workload(
     if allowed.is_empty() {
         return Err(no_replicas(key, workload).into());
     }
-    free(key, &allowed, context.end, context)?.ok_or_else(|| {
+    free(key, &allowed, context, Prefer::end(context.end))?.ok_or_else(|| {
         let too_few = allowed.len() < workload.desired as usize
             && context.flock.live_pods_of(&workload.uid).count() >= allowed.len();
         if too_few {
@@ -57,10 +57,35 @@ pub(super) fn for_workload(
 
 /// The lowest free ordinal for a pod without a controller that Flock knows.
 pub(super) fn for_bare_pod(key: &FlockKey, set: &OrdinalSet, context: &Context<'_>) -> Result<Ordinal, Stop> {
-    free(key, set, End::Low, context)?.ok_or_else(|| all_held(key, set, context).into())
+    free(key, set, context, Prefer::Lowest)?.ok_or_else(|| all_held(key, set, context).into())
 }
 
-fn free(key: &FlockKey, set: &OrdinalSet, end: End, context: &Context<'_>) -> Result<Option<Ordinal>, Stop> {
+/// Which of the free ordinals.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Prefer {
+    /// Just the lowest, for a set without an end: one that was offered in vain must not leave a gap for ever.
+    Lowest,
+    /// Any that needs no look, from the lowest up: the set is as large as the workload, so all get their turn.
+    Low,
+    /// From the highest down.
+    High,
+}
+
+impl Prefer {
+    fn end(end: End) -> Self {
+        match end {
+            End::Low => Self::Low,
+            End::High => Self::High,
+        }
+    }
+}
+
+fn free(
+    key: &FlockKey,
+    set: &OrdinalSet,
+    context: &Context<'_>,
+    prefer: Prefer,
+) -> Result<Option<Ordinal>, Stop> {
     let mut suspect = None;
     let mut consider = |ordinal: Ordinal| {
         if context.flock.is_held(ordinal) {
@@ -75,11 +100,12 @@ fn free(key: &FlockKey, set: &OrdinalSet, end: End, context: &Context<'_>) -> Re
             }
         }
     };
-    let found = match end {
-        End::Low => set.iter().find(|ordinal| consider(*ordinal)),
-        End::High => set.iter().rev().find(|ordinal| consider(*ordinal)),
+    let found = match prefer {
+        Prefer::Low | Prefer::Lowest => set.iter().find(|ordinal| consider(*ordinal)),
+        Prefer::High => set.iter().rev().find(|ordinal| consider(*ordinal)),
     };
     match (found, suspect) {
+        (_, Some(ordinal)) if prefer == Prefer::Lowest => Err(Stop::Look(Look::Name(ordinal))),
         (Some(ordinal), _) => Ok(Some(ordinal)),
         (None, Some(ordinal)) => Err(Stop::Look(Look::Name(ordinal))),
         (None, None) => Ok(None),

@@ -86,11 +86,6 @@ impl Admission {
         Self { view, reservations, lookup, policy, leader, metrics }
     }
 
-    /// How many live requests the webhook has made so far.
-    pub fn live_requests(&self) -> u64 {
-        self.lookup.requests()
-    }
-
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, AdmissionError> {
         let untouched = || Decision { answer: Answer::Allowed(Vec::new()), warnings: Vec::new(), verdict: "untouched" };
         let pod_creation = &*request.operation == "CREATE"
@@ -126,6 +121,7 @@ impl Admission {
         key: &FlockKey,
     ) -> Result<Decision, AdmissionError> {
         let mut live: Option<Flock> = None;
+        let mut confirmed = false;
         let mut warnings = Vec::new();
         for _ in 0..ROUNDS {
             match self.verdict(request, pod, key, live.as_ref()) {
@@ -135,8 +131,12 @@ impl Admission {
                 Verdict::Member { ops, .. } => {
                     return Ok(Decision { answer: Answer::Allowed(ops), warnings, verdict: "member" });
                 }
-                Verdict::Refused(refusal) if refusal.rests_on_caches() && live.is_none() => {
-                    live = Some(self.look_at_flock(key, pod).await?);
+                Verdict::Refused(refusal) if refusal.rests_on_caches() && !confirmed => {
+                    // A workload without the label is not in a list by label; it is looked up anew by its name.
+                    let looked = self.lookup.flock(key).await;
+                    let what = format!("flock {key}");
+                    live = Some(looked.map_err(|source| AdmissionError::Lookup { what, source })?);
+                    confirmed = true;
                 }
                 Verdict::Refused(refusal) => return Ok(Decision { warnings, ..refused(&refusal) }),
                 Verdict::Look(Look::Owner { kind, name, uid }) => {
@@ -151,11 +151,15 @@ impl Admission {
                         let namespace = key.namespace.clone();
                         return Ok(refused(&Refusal::NoOwner { kind, name, uid, namespace }));
                     };
-                    if !workload.labelled {
+                    if !workload.labelled && warnings.is_empty() {
                         warnings.push(format!(
                             "{kind} {name} itself lacks the label {}: {}; each of its pods costs a live look",
                             keys::NAME, key.flock
                         ));
+                    }
+                    if !workload.labelled && *self.leader.borrow() {
+                        // No watch brings it, and its pods may all be refused: the reconciler hears of it here.
+                        self.view.update(|view| view.apply_workload(key.clone(), workload.clone()));
                     }
                     let mut flock = live.take().unwrap_or_else(|| self.view.read().flock(key).clone());
                     flock.extend([], [workload]);
@@ -194,29 +198,14 @@ impl Admission {
         };
         let verdict = decide(&request.namespace, pod, &context);
         let for_real = request.dry_run != Some(true);
-        if let Verdict::Member { ordinal, chosen: true, .. } = verdict {
-            if for_real {
-                let owner = pod.controller().map_or("", |owner| &owner.uid);
-                reservations.reserve(key, ordinal, owner, &request.uid, now);
-                self.metrics.reservations(reservations.len());
-            }
+        if let Verdict::Member { ordinal, chosen: true, .. } = verdict
+            && for_real
+        {
+            let owner = pod.controller().map_or("", |owner| &owner.uid);
+            reservations.reserve(key, ordinal, owner, &request.uid, now);
+            self.metrics.reservations(reservations.len());
         }
         verdict
-    }
-
-    async fn look_at_flock(&self, key: &FlockKey, pod: &RawPod<'_>) -> Result<Flock, AdmissionError> {
-        let mut flock = self
-            .lookup
-            .flock(key)
-            .await
-            .map_err(|source| AdmissionError::Lookup { what: format!("flock {key}"), source })?;
-        // A workload without the label is not in a list by label; what was found of it before stays true.
-        let owner = pod.controller().map(|owner| owner.uid.to_string());
-        let known = owner.and_then(|uid| self.view.read().flock(key).workloads().get(&uid).cloned());
-        if let Some(workload) = known.filter(|workload| !workload.labelled) {
-            flock.extend([], [workload]);
-        }
-        Ok(flock)
     }
 }
 

@@ -1,11 +1,10 @@
 //! Live looks at the API server, for the cases that the caches cannot decide. None is on the normal path.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use kube::api::{Api, ListParams};
 use kube::{Client, Error};
+use prometheus_client::metrics::counter::Counter;
 
 use crate::identity::{FlockKey, Ordinal, keys};
 use crate::view::{Flock, PodFacts, WorkloadFacts};
@@ -13,18 +12,13 @@ use crate::view::{Flock, PodFacts, WorkloadFacts};
 /// Looks up, and counts its requests: a test proves that the normal path makes none.
 pub struct Lookup {
     client: Client,
-    requests: AtomicU64,
+    requests: Counter,
 }
 
 impl Lookup {
-    /// Looks through `client`.
-    pub fn new(client: Client) -> Self {
-        Self { client, requests: AtomicU64::new(0) }
-    }
-
-    /// How many requests were sent so far.
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+    /// Looks through `client`, and counts in `requests`.
+    pub fn new(client: Client, requests: Counter) -> Self {
+        Self { client, requests }
     }
 
     /// A flock as the API server has it now.
@@ -34,7 +28,7 @@ impl Lookup {
         let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let sets = Api::<ReplicaSet>::namespaced(self.client.clone(), namespace);
         let controllers = Api::<ReplicationController>::namespaced(self.client.clone(), namespace);
-        self.requests.fetch_add(3, Ordering::Relaxed);
+        self.requests.inc_by(3);
         let (pods, sets, controllers) =
             tokio::try_join!(pods.list(&members), sets.list(&members), controllers.list(&members))?;
         let mut flock = Flock::default();
@@ -58,7 +52,7 @@ impl Lookup {
         uid: &str,
     ) -> Result<Option<WorkloadFacts>, Error> {
         let namespace = key.namespace.as_str();
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.requests.inc();
         let read = if kind == "ReplicaSet" {
             let api = Api::<ReplicaSet>::namespaced(self.client.clone(), namespace);
             api.get_opt(name).await?.as_ref().and_then(WorkloadFacts::read_replica_set)
@@ -72,7 +66,7 @@ impl Lookup {
     /// Whether a pod of any kind has the name of this ordinal.
     pub async fn is_taken(&self, key: &FlockKey, ordinal: Ordinal) -> Result<bool, Error> {
         let api = Api::<Pod>::namespaced(self.client.clone(), key.namespace.as_str());
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.requests.inc();
         Ok(api.get_metadata_opt(&format!("{}-{ordinal}", key.flock)).await?.is_some())
     }
 }

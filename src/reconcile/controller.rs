@@ -1,6 +1,6 @@
 //! Brings changes of the view to the plan, and the plan to `apply`, while this replica leads.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,13 +9,13 @@ use k8s_openapi::api::core::v1::ReplicationController;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
 use crate::identity::FlockKey;
 use crate::metrics::ReconcileMetrics;
 use crate::place::Record;
-use crate::view::{SharedView, WorkloadFacts};
+use crate::view::{Controller as Owner, SharedView, View, WorkloadFacts};
 
 use super::apply::{Apply, ApplyError};
 use super::events::Events;
@@ -26,6 +26,9 @@ use super::storage::StorageLookup;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How soon an eviction that a budget forbade is tried again.
 const BLOCKED: Duration = Duration::from_secs(5);
+/// How long the API server gets for one answer. Flocks are looked at one after another: one request that is never
+/// answered must not hold up all of them.
+const ANSWER: Duration = Duration::from_secs(30);
 /// How long what was looked up of a Deployment or of a workload without the label is good.
 const LOOKED_UP: Duration = Duration::from_secs(5);
 
@@ -81,7 +84,8 @@ impl Controller {
             self.lead(&mut leads).await;
             self.metrics.leads(false);
             info!("not leading any more");
-            // Whoever led in between knows better.
+            // Whoever led in between knows better; and what no watch brings is kept up to date by the leader only.
+            self.view.update(View::forget_unlabelled);
             self.memories.clear();
             self.failures.clear();
             self.due.clear();
@@ -127,40 +131,56 @@ impl Controller {
 
     async fn reconcile(&mut self, key: &FlockKey, leads: &watch::Receiver<bool>) {
         self.metrics.ran();
-        if let Err(error) = self.look_up(key).await {
-            warn!(flock = %key, %error, "lookup failed");
-            self.fail(key);
-            return;
+        match timeout(ANSWER, self.look_up(key)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                warn!(flock = %key, %error, "lookup failed");
+                self.fail(key);
+                return;
+            }
+            Err(_) => {
+                warn!(flock = %key, "lookup was not answered");
+                self.fail(key);
+                return;
+            }
         }
         let mut plan = self.plan(key);
         if !plan.actions.is_empty() {
             debug!(flock = %key, actions = ?plan.actions, "planned");
         }
         let mut blocked = Vec::new();
+        let mut done = BTreeSet::new();
         let mut failed = false;
-        for action in &plan.actions {
+        for (index, action) in plan.actions.iter().enumerate() {
             // A leader that was paused may have lost its lease: this is looked at before each write.
             if !*leads.borrow() {
                 return;
             }
-            match self.apply.run(key, action).await {
-                Ok(()) => {
+            match timeout(ANSWER, self.apply.run(key, action)).await {
+                Ok(Ok(())) => {
+                    done.insert(index);
                     if let Action::WriteRecord { record, .. } | Action::CreateService { record: Some(record), .. } = action {
                         plan.memory.record = Record::parse(record).ok();
                     }
                     self.metrics.acted(action.name());
                     info!(flock = %key, ?action, "done");
                 }
-                Err(ApplyError::Blocked { pod, message }) => {
+                Ok(Err(ApplyError::Blocked { pod, message })) => {
                     blocked.push((pod, message));
                 }
-                Err(ApplyError::Outdated(what)) => {
+                Ok(Err(ApplyError::Outdated(what))) => {
                     debug!(flock = %key, what, ?action, "outdated, planning anew");
                     failed = true;
                     break;
                 }
-                Err(error) => {
+                Ok(Err(error)) => {
                     warn!(flock = %key, error = %error, "action failed");
+                    self.metrics.failed();
+                    failed = true;
+                    break;
+                }
+                Err(_) => {
+                    warn!(flock = %key, ?action, "action was not answered");
                     self.metrics.failed();
                     failed = true;
                     break;
@@ -168,12 +188,15 @@ impl Controller {
             }
         }
         let mut notes = plan.notes;
+        notes.retain(|note| note.rests_on.is_none_or(|action| done.contains(&action)));
         for (pod, message) in &blocked {
             if let Some(note) = self.blocked(key, pod, message) {
                 notes.push(note);
             }
         }
-        self.events.tell(key, &notes).await;
+        if timeout(ANSWER, self.events.tell(key, &notes)).await.is_err() {
+            warn!(flock = %key, "events were not taken");
+        }
         self.finish(key, plan.memory, plan.again, failed, !blocked.is_empty());
     }
 
@@ -234,6 +257,7 @@ impl Controller {
             subject: Subject::Workload(newest.kind, newest.name.clone(), newest.uid.clone()),
             reason: "EvictionBlocked",
             warning: true,
+            rests_on: None,
             message: format!(
                 "{} waits for the ordinal of {}, which a PodDisruptionBudget keeps from being evicted ({message}); \
                  allow a disruption or delete the pod",
@@ -257,12 +281,21 @@ impl Controller {
                 })
                 .filter_map(|workload| Some((workload.deployment.clone()?, workload.desired)))
                 .collect();
-            let owners: Vec<_> = flock
+            let of_pods = flock
                 .pods()
                 .values()
                 .filter_map(|pod| pod.owner.clone())
                 .filter(|owner| matches!(owner.kind.as_str(), "ReplicaSet" | "ReplicationController"))
-                .filter(|owner| flock.workloads().get(&owner.uid).is_none_or(|known| !known.labelled))
+                .filter(|owner| !flock.workloads().contains_key(&owner.uid));
+            // Those without the label, whether they have pods or wait for their first.
+            let known = flock.workloads().values().filter(|workload| !workload.labelled).map(|workload| Owner {
+                api_version: workload.kind.api_version().into(),
+                kind: workload.kind.name().into(),
+                name: workload.name.clone(),
+                uid: workload.uid.clone(),
+            });
+            let owners: Vec<_> = of_pods
+                .chain(known)
                 .map(|owner| (owner.uid.clone(), owner))
                 .collect::<BTreeMap<_, _>>()
                 .into_values()
@@ -282,7 +315,8 @@ impl Controller {
             }
         }
         for owner in owners {
-            if self.unlabelled.get(&owner.uid).is_some_and(fresh) {
+            if let Some(at) = self.unlabelled.get(&owner.uid).filter(|at| fresh(at)) {
+                self.look_again(key, LOOKED_UP.saturating_sub(at.elapsed()));
                 continue;
             }
             self.unlabelled.insert(owner.uid.clone(), Instant::now());

@@ -98,7 +98,8 @@ impl Events {
                 .iter()
                 .filter(|(other, told)| other.subject == note.subject && now.duration_since(told.told) < OVER)
                 .count();
-            if !known && lately < BURST {
+            // What was done is told each time; a wait is told once.
+            if (!known || note.rests_on.is_some()) && lately < BURST {
                 told.insert(
                     note.clone(),
                     Told {
@@ -158,6 +159,7 @@ mod tests {
             reason: "NoPlace",
             warning: true,
             message: message.into(),
+            rests_on: None,
         }
     }
 

@@ -160,6 +160,18 @@ impl View {
         if gone { vec![key.clone()] } else { Vec::new() }
     }
 
+    /// Forgets the workloads that no watch brings.
+    pub fn forget_unlabelled(&mut self) -> Vec<FlockKey> {
+        let unlabelled: Vec<_> = self
+            .flocks
+            .iter()
+            .flat_map(|(key, flock)| flock.workloads().values().map(move |workload| (key, workload)))
+            .filter(|(_, workload)| !workload.labelled)
+            .map(|(key, workload)| (key.clone(), workload.uid.clone()))
+            .collect();
+        unlabelled.into_iter().flat_map(|(key, uid)| self.delete_workload(&key, &uid)).collect()
+    }
+
     /// Takes in a node. A change of what matters for placing concerns every flock that has a place on it, and
     /// those with a member that waits for one.
     pub fn apply_node(&mut self, node: NodeFacts) -> Vec<FlockKey> {

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::StreamExt;
+use futures::stream::{BoxStream, unfold};
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
@@ -15,7 +17,9 @@ use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, info, info_span, warn};
 
 use crate::identity::{FlockKey, keys};
@@ -31,11 +35,12 @@ type Observer = Arc<dyn Fn(&FlockKey, &PodFacts) + Send + Sync>;
 
 /// Runs every watch until one of them ends, which none does. `observe_pod` hears of each pod that appears or
 /// changes, before the listener does: the reservations of the webhook end that way. Helpers are looked for in
-/// `own_namespace`.
-pub async fn run(client: Client, view: SharedView, own_namespace: String, observe_pod: Observer) {
+/// `own_namespace`. Each event of pods, workloads, nodes, namespaces and Services counts only `delay` after it came:
+/// a test's way to a replica that lags.
+pub async fn run(client: Client, view: SharedView, own_namespace: String, observe_pod: Observer, delay: Duration) {
     let members = watcher::Config::default().labels(keys::NAME);
     let mut watches = JoinSet::new();
-    let pods = Watch { source: Source::Pods, view: view.clone() };
+    let pods = Watch { source: Source::Pods, view: view.clone(), delay };
     watches.spawn(pods.follow(
         Api::<Pod>::all(client.clone()),
         members.clone(),
@@ -51,28 +56,28 @@ pub async fn run(client: Client, view: SharedView, own_namespace: String, observ
             None => Vec::new(),
         },
     ));
-    let sets = Watch { source: Source::ReplicaSets, view: view.clone() };
+    let sets = Watch { source: Source::ReplicaSets, view: view.clone(), delay };
     watches.spawn(sets.follow(
         Api::<ReplicaSet>::all(client.clone()),
         members.clone(),
         |view, set| apply_workload(view, WorkloadFacts::read_replica_set(&set)),
         |view, set| delete_workload(view, WorkloadFacts::read_replica_set(&set)),
     ));
-    let controllers = Watch { source: Source::ReplicationControllers, view: view.clone() };
+    let controllers = Watch { source: Source::ReplicationControllers, view: view.clone(), delay };
     watches.spawn(controllers.follow(
         Api::<ReplicationController>::all(client.clone()),
         members.clone(),
         |view, rc| apply_workload(view, WorkloadFacts::read_replication_controller(&rc)),
         |view, rc| delete_workload(view, WorkloadFacts::read_replication_controller(&rc)),
     ));
-    let nodes = Watch { source: Source::Nodes, view: view.clone() };
+    let nodes = Watch { source: Source::Nodes, view: view.clone(), delay };
     watches.spawn(nodes.follow(
         Api::<Node>::all(client.clone()),
         watcher::Config::default(),
         |view, node| view.apply_node(NodeFacts::from(&node)),
         |view, node| view.delete_node(&node.name_any()),
     ));
-    let namespaces = Watch { source: Source::Namespaces, view: view.clone() };
+    let namespaces = Watch { source: Source::Namespaces, view: view.clone(), delay };
     watches.spawn(namespaces.follow(
         Api::<PartialObjectMeta<Namespace>>::all(client.clone()),
         watcher::Config::default(),
@@ -80,7 +85,7 @@ pub async fn run(client: Client, view: SharedView, own_namespace: String, observ
         |view, namespace| view.delete_namespace(&namespace.name_any()),
     ));
     follow_storage(&client, &view, &own_namespace, &members, &mut watches);
-    let services = Watch { source: Source::Services, view };
+    let services = Watch { source: Source::Services, view, delay };
     watches.spawn(services.follow(
         Api::<Service>::all(client),
         watcher::Config::default(),
@@ -102,21 +107,21 @@ fn follow_storage(
     watches: &mut JoinSet<()>,
 ) {
     let component = format!("app.kubernetes.io/component={COMPONENT}");
-    let helpers = Watch { source: Source::Helpers, view: view.clone() };
+    let helpers = Watch { source: Source::Helpers, view: view.clone(), delay: Duration::ZERO };
     watches.spawn(helpers.follow(
         Api::<Pod>::namespaced(client.clone(), own_namespace),
         watcher::Config::default().labels(&component),
         |view, pod| HelperFacts::read(&pod).map(|facts| view.storage_mut().apply_helper(facts)).unwrap_or_default(),
         |view, pod| HelperFacts::read(&pod).map(|facts| view.storage_mut().delete_helper(&facts)).unwrap_or_default(),
     ));
-    let claims = Watch { source: Source::Claims, view: view.clone() };
+    let claims = Watch { source: Source::Claims, view: view.clone(), delay: Duration::ZERO };
     watches.spawn(claims.follow(
         Api::<PersistentVolumeClaim>::all(client.clone()),
         members.clone(),
         |view, claim| ClaimFacts::read(&claim).map(|facts| view.storage_mut().apply_claim(facts)).unwrap_or_default(),
         |view, claim| ClaimFacts::read(&claim).map(|facts| view.storage_mut().delete_claim(&facts)).unwrap_or_default(),
     ));
-    let volumes = Watch { source: Source::Volumes, view: view.clone() };
+    let volumes = Watch { source: Source::Volumes, view: view.clone(), delay: Duration::ZERO };
     watches.spawn(volumes.follow(
         Api::<PersistentVolume>::all(client.clone()),
         members.clone(),
@@ -136,6 +141,7 @@ fn delete_workload(view: &mut View, read: Option<(FlockKey, WorkloadFacts)>) -> 
 struct Watch {
     source: Source,
     view: SharedView,
+    delay: Duration,
 }
 
 impl Watch {
@@ -154,7 +160,7 @@ impl Watch {
     {
         let span = info_span!("watch", of = self.source.name());
         let work = async move {
-            let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+            let mut events = delayed(watcher(api, config).default_backoff(), self.delay);
             let mut seen = BTreeSet::new();
             while let Some(event) = events.next().await {
                 match event {
@@ -177,4 +183,27 @@ impl Watch {
         };
         work.instrument(span)
     }
+}
+
+/// The items of `stream`, each `delay` after it came.
+fn delayed<T: Send + 'static>(
+    stream: impl Stream<Item = T> + Send + 'static,
+    delay: Duration,
+) -> BoxStream<'static, T> {
+    if delay.is_zero() {
+        return stream.boxed();
+    }
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let came = stream.map(move |item| (Instant::now() + delay, item));
+    tokio::spawn(came.for_each(move |item| {
+        // Where nobody listens any more, the process ends.
+        let _ = sender.send(item);
+        std::future::ready(())
+    }));
+    let wait = |mut receiver: mpsc::UnboundedReceiver<(Instant, T)>| async {
+        let (due, item) = receiver.recv().await?;
+        sleep_until(due).await;
+        Some((item, receiver))
+    };
+    unfold(receiver, wait).boxed()
 }

@@ -146,7 +146,7 @@ impl Webhooks {
         let admission = Admission::new(
             view.clone(),
             Arc::new(Mutex::new(Reservations::default())),
-            Lookup::new(Client::new(api.clone(), "default")),
+            Lookup::new(Client::new(api.clone(), "default"), Default::default()),
             Policy {
                 host_path_root: "/var/lib/flock".into(),
             },

@@ -138,9 +138,12 @@ fn overlapping(world: &World) {
 fn too_many(world: &World) {
     let scene = world.namespace("many");
     scene.apply(&annotated(
-        workload("ReplicaSet", "rs", 3),
+        workload("ReplicaSet", "rs", 2),
         &json!({ "flock.dev/ordinals": "0-1" }),
     ));
+    scene.eventually_ready(&members(0..2));
+    // As an autoscaler does it, past those who look at what is applied.
+    scene.run(&["scale", "rs/rs", "--replicas=3"]);
     scene.eventually_event(
         "rs",
         "3 replicas are wanted, but flock.dev/ordinals (0-1) has 2 ordinals and all are held",

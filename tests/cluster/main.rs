@@ -15,11 +15,14 @@
 )]
 
 mod admission;
+mod burst;
 mod harness;
 mod identity;
 mod injector;
+mod lifecycle;
 mod node_loss;
 mod objects;
+mod outage;
 mod places;
 mod pool;
 mod release;
@@ -35,6 +38,7 @@ fn main() {
     let tests = [
         admission::TESTS,
         identity::TESTS,
+        lifecycle::TESTS,
         node_loss::TESTS,
         places::TESTS,
         release::TESTS,
@@ -42,5 +46,6 @@ fn main() {
         storage::TESTS,
         stored::TESTS,
     ];
-    harness::run(&tests.concat(), World::fake);
+    let alone = [burst::ALONE, outage::ALONE].concat();
+    harness::run(&tests.concat(), &alone, World::fake);
 }

@@ -166,6 +166,12 @@ impl Scene<'_> {
         ]);
     }
 
+    /// Lets a pod be not Ready from now on.
+    pub fn unready(&self, pod: &str) {
+        let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "lastTransitionTime": null }] } });
+        self.run(&["patch", "pod", pod, "--subresource=status", "-p", &status.to_string()]);
+    }
+
     /// Merges a change into an object.
     pub fn patch(&self, object: &str, change: &Value) {
         self.run(&["patch", object, "--type=merge", "-p", &change.to_string()]);

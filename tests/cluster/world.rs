@@ -69,6 +69,16 @@ impl World {
         eprintln!("the lab's logs are kept: {logs}");
     }
 
+    /// A metric of a replica, summed over its labels.
+    pub fn metric(&self, replica: usize, name: &str) -> f64 {
+        self.flock.metric(replica, name, "").unwrap_or_default()
+    }
+
+    /// The replica that reconciles.
+    pub fn leader(&self) -> usize {
+        usize::from(self.metric(1, "flock_leader") > 0.5)
+    }
+
     /// A namespace of its own for a test, recorded from its first pod on.
     pub fn namespace(&self, prefix: &str) -> Scene<'_> {
         let name = format!("{prefix}-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));

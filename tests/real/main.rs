@@ -37,7 +37,7 @@ fn main() {
         eprintln!("skipped, since this machine cannot run real nodes: {reason:#}");
         return;
     }
-    harness::run(&[storage::TESTS].concat(), || {
+    harness::run(&[storage::TESTS].concat(), &[], || {
         let world = World::start(Options::real(3));
         image::import(&world.lab, Path::new(env!("CARGO_BIN_EXE_flock")));
         world

@@ -1,5 +1,6 @@
 //! Flock's own commands: `cargo xtask --help` lists them.
 
+mod chaos;
 mod count;
 mod demo;
 mod fuzz;
@@ -34,6 +35,8 @@ enum Command {
     Soak(soak::Soak),
     /// Runs all tests, on real clusters where one is needed.
     Test(test::Test),
+    /// Shakes a cluster with random operations and judges every event.
+    Chaos(chaos::Chaos),
     /// Fuzzes what Flock reads from others; needs a nightly compiler.
     Fuzz(fuzz::Fuzz),
     /// Writes Flock's image as an OCI archive.
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(&demo).map(|()| ExitCode::SUCCESS),
         Command::Soak(soak) => soak::run(&soak).map(|()| ExitCode::SUCCESS),
         Command::Test(test) => test::run(&test).map(|()| ExitCode::SUCCESS),
+        Command::Chaos(chaos) => chaos::run(&chaos).map(|()| ExitCode::SUCCESS),
         Command::Fuzz(fuzz) => fuzz::run(&fuzz).map(|()| ExitCode::SUCCESS),
         Command::Image(build) => image::run(&build).map(|()| ExitCode::SUCCESS),
     };

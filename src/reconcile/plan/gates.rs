@@ -22,12 +22,14 @@ pub(super) fn plan(observed: &Observed<'_>, placed: &BTreeSet<Ordinal>, plan: &m
                 }
                 plan.actions.push(Action::OpenGate { pod: pod.name.clone(), uid: pod.uid.clone() });
             }
-            Some(lower) => plan.note(
+            // Without the one that it waits for just now: a flock of N would tell N × N / 2 events.
+            Some(_) => plan.note(
                 Subject::pod(pod),
                 "WaitingForTurn",
                 format!(
-                    "Waits until {}-{lower} is Ready, since the flock starts in order (flock.dev/start: Ordered)",
-                    observed.key.flock
+                    "Waits until all members below {} are Ready, since the flock starts in order \
+                     (flock.dev/start: Ordered)",
+                    pod.name
                 ),
             ),
         }

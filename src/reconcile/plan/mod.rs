@@ -95,6 +95,8 @@ pub struct Memory {
     pub namespace: Option<String>,
     /// For each workload that lacks pods though ordinals are free: since when, and how often it was woken.
     pub starved: HashMap<String, Starved>,
+    /// The ordinals whose pods were buried of late.
+    pub buried: BTreeMap<Ordinal, Buried>,
     /// Since when the node of an ordinal is proven gone.
     pub lost_since: BTreeMap<Ordinal, Timestamp>,
     /// The nodes that the scheduler refused for an ordinal that never ran.
@@ -131,6 +133,15 @@ pub struct Starved {
     pub wakes: u32,
     /// When last.
     pub woken: Option<Timestamp>,
+}
+
+/// How often pods of an ordinal were buried in short order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buried {
+    /// How often.
+    pub times: u32,
+    /// When last.
+    pub last: Timestamp,
 }
 
 /// What came of placing an ordinal that never ran.
@@ -327,6 +338,8 @@ pub struct Note {
     pub warning: bool,
     /// The sentence.
     pub message: String,
+    /// The action, by its index in the plan, without which this is not true.
+    pub rests_on: Option<usize>,
 }
 
 /// The plan.
@@ -344,11 +357,18 @@ pub struct Plan {
 
 impl Plan {
     fn note(&mut self, subject: Subject, reason: &'static str, message: impl Into<String>) {
-        self.notes.push(Note { subject, reason, warning: false, message: message.into() });
+        self.notes.push(Note { subject, reason, warning: false, message: message.into(), rests_on: None });
     }
 
     fn warn(&mut self, subject: Subject, reason: &'static str, message: impl Into<String>) {
-        self.notes.push(Note { subject, reason, warning: true, message: message.into() });
+        self.notes.push(Note { subject, reason, warning: true, message: message.into(), rests_on: None });
+    }
+
+    /// Plans an action, and what is told of it once it is done.
+    fn act(&mut self, action: Action, subject: Subject, reason: &'static str, message: impl Into<String>) {
+        let rests_on = Some(self.actions.len());
+        self.actions.push(action);
+        self.notes.push(Note { subject, reason, warning: false, message: message.into(), rests_on });
     }
 
     fn look_again(&mut self, at: Timestamp) {

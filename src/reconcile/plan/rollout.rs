@@ -60,12 +60,17 @@ fn hand_over(observed: &Observed<'_>, newest: &WorkloadFacts, unavailable: &mut 
             break;
         }
         if pod.ready_since.is_none() {
-            plan.actions.push(Action::Delete {
-                pod: pod.name.clone(),
-                uid: pod.uid.clone(),
-                version: pod.resource_version.clone(),
-                why: Why::HandOver,
-            });
+            plan.act(
+                Action::Delete {
+                    pod: pod.name.clone(),
+                    uid: pod.uid.clone(),
+                    version: pod.resource_version.clone(),
+                    why: Why::HandOver,
+                },
+                Subject::workload(newest),
+                "HandOver",
+                format!("Deleted {} of an older revision, which was not Ready, so that ordinal {ordinal} can run this one", pod.name),
+            );
             need -= 1;
             continue;
         }
@@ -74,12 +79,12 @@ fn hand_over(observed: &Observed<'_>, newest: &WorkloadFacts, unavailable: &mut 
         if after > budget {
             continue;
         }
-        plan.note(
+        plan.act(
+            Action::Evict { pod: pod.name.clone(), uid: pod.uid.clone(), why: Why::HandOver },
             Subject::workload(newest),
             "HandOver",
-            format!("Evicting {} of an older revision, so that ordinal {ordinal} can run this one", pod.name),
+            format!("Evicted {} of an older revision, so that ordinal {ordinal} can run this one", pod.name),
         );
-        plan.actions.push(Action::Evict { pod: pod.name.clone(), uid: pod.uid.clone(), why: Why::HandOver });
         *unavailable = after;
         need -= 1;
     }
@@ -124,12 +129,12 @@ fn compact(observed: &Observed<'_>, workload: &WorkloadFacts, plan: &mut Plan) {
     if one_is_leaving || vacant <= flock.missing(workload) as usize {
         return;
     }
-    plan.note(
+    plan.act(
+        Action::Evict { pod: highest.name.clone(), uid: highest.uid.clone(), why: Why::Compact },
         Subject::workload(workload),
         "Compact",
-        format!("Evicting {}, which is outside the ordinals {allowed}, one of which is vacant", highest.name),
+        format!("Evicted {}, which was outside the ordinals {allowed}, one of which is vacant", highest.name),
     );
-    plan.actions.push(Action::Evict { pod: highest.name.clone(), uid: highest.uid.clone(), why: Why::Compact });
 }
 
 impl Observed<'_> {

@@ -14,6 +14,11 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(3);
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 /// The longest pause.
 const LONGEST: SignedDuration = SignedDuration::from_secs(60);
+/// The first pause, and the longest, where something else than Flock refused first: such as a quota, which its own
+/// back-off is right for. But the workload keeps the message of its *first* failure (`calculateStatus` in
+/// `replica_set_utils.go`), so that by now it may be an ordinal that it waited for.
+const SLOW_PAUSE: SignedDuration = SignedDuration::from_secs(30);
+const SLOW_LONGEST: SignedDuration = SignedDuration::from_secs(300);
 
 pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
     let flock = observed.flock();
@@ -32,8 +37,7 @@ fn is_starved(observed: &Observed<'_>, workload: &WorkloadFacts) -> bool {
     let flock = observed.flock();
     let newest = flock.newest(workload);
     let turn = newest.uid == workload.uid || flock.missing(newest) == 0;
-    turn && workload.failing != Some(Failure::Other)
-        && flock.missing(workload) > 0
+    turn && flock.missing(workload) > 0
         && Flock::allowed(workload).iter().any(|ordinal| !flock.is_held(ordinal))
 }
 
@@ -44,10 +48,15 @@ fn wake(observed: &Observed<'_>, workload: &WorkloadFacts, plan: &mut Plan) {
         wakes: 0,
         woken: None,
     });
-    let first = if workload.failing.is_some() { SignedDuration::ZERO } else { PATIENCE };
+    let (first, pause, longest) = match workload.failing {
+        Some(Failure::Flock) => (SignedDuration::ZERO, PAUSE, LONGEST),
+        Some(Failure::Other) => (SLOW_PAUSE, SLOW_PAUSE, SLOW_LONGEST),
+        None => (PATIENCE, PAUSE, LONGEST),
+    };
+    let after = |wakes: u32| longest.min(pause * 2_i32.pow(wakes.saturating_sub(1).min(6)));
     let due = match starved.woken {
         None => starved.since + first,
-        Some(woken) => woken + LONGEST.min(PAUSE * 2_i32.pow(starved.wakes.saturating_sub(1).min(6))),
+        Some(woken) => woken + after(starved.wakes),
     };
     if now < due {
         plan.look_again(due);
@@ -55,7 +64,7 @@ fn wake(observed: &Observed<'_>, workload: &WorkloadFacts, plan: &mut Plan) {
     }
     starved.wakes += 1;
     starved.woken = Some(now);
-    let again = now + LONGEST.min(PAUSE * 2_i32.pow(starved.wakes.saturating_sub(1).min(6)));
+    let again = now + after(starved.wakes);
     plan.look_again(again);
     plan.actions.push(Action::Wake {
         kind: workload.kind,

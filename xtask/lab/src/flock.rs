@@ -29,6 +29,8 @@ pub struct Flock {
     binary: PathBuf,
     kubeconfig: PathBuf,
     args: Vec<String>,
+    /// What single replicas get besides.
+    more_args: Vec<(usize, String)>,
     replicas: Vec<Mutex<Option<Process>>>,
 }
 
@@ -62,6 +64,7 @@ impl Flock {
             binary: binary.to_owned(),
             kubeconfig: lab.kubeconfig_for(ACCOUNT, &GROUPS)?,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            more_args: Vec::new(),
             replicas: (0..replicas).map(|_| Mutex::default()).collect(),
         };
         for replica in 0..replicas {
@@ -91,6 +94,11 @@ impl Flock {
         self.replicas.is_empty()
     }
 
+    /// Gives one replica an argument more, from its next start on.
+    pub fn add_arg(&mut self, replica: usize, arg: &str) {
+        self.more_args.push((replica, arg.to_owned()));
+    }
+
     /// Starts a replica that does not run.
     pub fn start(&self, replica: usize) -> Result<()> {
         let ip = self.lab.host_ip();
@@ -108,6 +116,8 @@ impl Flock {
             "--pre-drain=1",
         ];
         args.extend(self.args.iter().map(String::as_str));
+        let own = self.more_args.iter().filter(|(of, _)| *of == replica);
+        args.extend(own.map(|(_, arg)| arg.as_str()));
         let env = BTreeMap::from([("RUST_BACKTRACE".to_owned(), "1".to_owned())]);
         let process = self
             .lab

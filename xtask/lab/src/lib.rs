@@ -67,6 +67,7 @@
 
 pub mod audit;
 mod cgroup;
+pub mod chaos;
 mod components;
 mod control_plane;
 mod digest;

@@ -37,37 +37,40 @@ pub struct Change {
 #[derive(Debug)]
 pub struct Recording {
     begin: Instant,
-    changes: Arc<Mutex<Vec<Change>>>,
+    log: Arc<Mutex<Log>>,
     task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    changes: Vec<Change>,
+    check: Check,
+    created: usize,
 }
 
 impl Recording {
     /// Records the pods of `namespace` from now on, with tasks of `runtime`.
     pub fn start(runtime: &Handle, client: Client, namespace: &str) -> Self {
         let api = Api::<Pod>::namespaced(client, namespace);
-        let changes = Arc::new(Mutex::new(Vec::new()));
-        let task = runtime.spawn(record(api, Arc::clone(&changes)));
-        Self {
-            begin: Instant::now(),
-            changes,
-            task,
-        }
+        let log = Arc::new(Mutex::new(Log::default()));
+        let task = runtime.spawn(record(api, Arc::clone(&log)));
+        Self { begin: Instant::now(), log, task }
     }
 
     /// Everything so far.
     pub fn changes(&self) -> Vec<Change> {
-        self.changes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).changes.clone()
+    }
+
+    /// Forgets what was, so that a long recording costs no more than a short one; what it has seen of members'
+    /// nodes, of breaches and of how many pods there were stays.
+    pub fn forget(&self) {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).changes.clear();
     }
 
     /// How many pods were created so far.
     pub fn count_created(&self) -> usize {
-        self.changes()
-            .iter()
-            .filter(|change| change.what == What::Added)
-            .count()
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).created
     }
 
     /// The names of the pods in the order in which they were created.
@@ -77,6 +80,18 @@ impl Recording {
             .filter(|change| change.what == What::Added)
             .map(|change| name(&change.pod))
             .collect()
+    }
+
+    /// The names of the pods in the order in which they became Ready for the first time.
+    pub fn readied(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for change in self.changes().iter().filter(|change| is_ready(&change.pod)) {
+            let name = name(&change.pod);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     /// Every name that a pod ever had.
@@ -154,17 +169,12 @@ impl Recording {
             .join("\n")
     }
 
-    /// Every breach of what must hold of every event (DESIGN 3): one pod object for an ordinal, all names of a
-    /// member alike, one node for ever unless members `may_move`.
+    /// Every breach of what must hold of every event: one pod object for an ordinal, all names of a member alike,
+    /// one node for ever unless members `may_move`.
     pub fn violations(&self, may_move: bool) -> Vec<String> {
-        let mut check = Check {
-            may_move,
-            ..Check::default()
-        };
-        for change in &self.changes() {
-            check.look(change);
-        }
-        check.found
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let moves = log.check.moves.iter().filter(|_| !may_move);
+        log.check.found.iter().chain(moves).cloned().collect()
     }
 }
 
@@ -180,13 +190,13 @@ impl ElapsedUntil for Instant {
     }
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Check {
-    may_move: bool,
     /// By flock and ordinal: name and uid.
     alive: BTreeMap<(String, String), (String, String)>,
     nodes: BTreeMap<(String, String), String>,
     found: Vec<String>,
+    moves: Vec<String>,
 }
 
 impl Check {
@@ -256,14 +266,12 @@ impl Check {
             && self.alive.keys().any(|other| {
                 other.0 == id.0 && *other != id && self.nodes.get(other).is_some_and(|other| *other == node)
             });
-        if shared && !self.may_move {
-            self.found
-                .push(format!("{name} shares node {node} with another member"));
+        if shared {
+            self.moves.push(format!("{name} shares node {node} with another member"));
         }
         let before = self.nodes.insert(id, node.clone());
-        if let Some(before) = before.filter(|before| *before != node && !self.may_move) {
-            self.found
-                .push(format!("{name} ran on {before} and then on {node}"));
+        if let Some(before) = before.filter(|before| *before != node) {
+            self.moves.push(format!("{name} ran on {before} and then on {node}"));
         }
     }
 }
@@ -290,7 +298,7 @@ fn line(begin: Instant, change: &Change) -> String {
     )
 }
 
-async fn record(api: Api<Pod>, changes: Arc<Mutex<Vec<Change>>>) {
+async fn record(api: Api<Pod>, log: Arc<Mutex<Log>>) {
     let mut known: BTreeMap<String, Pod> = BTreeMap::new();
     let push = |known: &mut BTreeMap<String, Pod>, what, pod: Pod| {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
@@ -304,10 +312,10 @@ async fn record(api: Api<Pod>, changes: Arc<Mutex<Vec<Change>>>) {
             what,
             pod,
         };
-        changes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(change);
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.created += usize::from(what == What::Added);
+        log.check.look(&change);
+        log.changes.push(change);
     };
     let mut version = String::new();
     loop {
