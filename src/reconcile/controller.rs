@@ -1,6 +1,6 @@
 //! Brings changes of the view to the plan, and the plan to `apply`, while this replica leads.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,7 +17,8 @@ use crate::metrics::ReconcileMetrics;
 use crate::place::Record;
 use crate::view::{Controller as Owner, SharedView, View, WorkloadFacts};
 
-use super::apply::{Apply, ApplyError};
+use super::apply::Apply;
+use super::carry_out::{ANSWER, Outcome, carry_out};
 use super::events::Events;
 use super::plan::{Action, Memory, Note, Observed, Plan, PlanConfig, Subject, plan};
 use super::storage::StorageLookup;
@@ -26,9 +27,6 @@ use super::storage::StorageLookup;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How soon an eviction that a budget forbade is tried again.
 const BLOCKED: Duration = Duration::from_secs(5);
-/// How long the API server gets for one answer. Flocks are looked at one after another: one request that is never
-/// answered must not hold up all of them.
-const ANSWER: Duration = Duration::from_secs(30);
 /// How long what was looked up of a Deployment or of a workload without the label is good.
 const LOOKED_UP: Duration = Duration::from_secs(5);
 
@@ -148,44 +146,20 @@ impl Controller {
         if !plan.actions.is_empty() {
             debug!(flock = %key, actions = ?plan.actions, "planned");
         }
-        let mut blocked = Vec::new();
-        let mut done = BTreeSet::new();
-        let mut failed = false;
-        for (index, action) in plan.actions.iter().enumerate() {
-            // A leader that was paused may have lost its lease: this is looked at before each write.
-            if !*leads.borrow() {
-                return;
+        let outcome = carry_out(&self.apply, &self.metrics, key, &plan.actions, leads).await;
+        let Some(Outcome { done, blocked, failed }) = outcome else { return };
+        for index in &done {
+            if let Some(Action::WriteRecord { record, .. } | Action::CreateService { record: Some(record), .. }) =
+                plan.actions.get(*index)
+            {
+                plan.memory.record = Record::parse(record).ok();
             }
-            match timeout(ANSWER, self.apply.run(key, action)).await {
-                Ok(Ok(())) => {
-                    done.insert(index);
-                    if let Action::WriteRecord { record, .. } | Action::CreateService { record: Some(record), .. } = action {
-                        plan.memory.record = Record::parse(record).ok();
-                    }
-                    self.metrics.acted(action.name());
-                    info!(flock = %key, ?action, "done");
-                }
-                Ok(Err(ApplyError::Blocked { pod, message })) => {
-                    blocked.push((pod, message));
-                }
-                Ok(Err(ApplyError::Outdated(what))) => {
-                    debug!(flock = %key, what, ?action, "outdated, planning anew");
-                    failed = true;
-                    break;
-                }
-                Ok(Err(error)) => {
-                    warn!(flock = %key, error = %error, "action failed");
-                    self.metrics.failed();
-                    failed = true;
-                    break;
-                }
-                Err(_) => {
-                    warn!(flock = %key, ?action, "action was not answered");
-                    self.metrics.failed();
-                    failed = true;
-                    break;
-                }
-            }
+        }
+        if failed {
+            // What was planned as done may not be.
+            let before = self.memories.get(key).cloned().unwrap_or_default();
+            plan.memory.starved = before.starved;
+            plan.memory.buried = before.buried;
         }
         let mut notes = plan.notes;
         notes.retain(|note| note.rests_on.is_none_or(|action| done.contains(&action)));

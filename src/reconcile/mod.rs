@@ -4,6 +4,7 @@
 //! `controller` brings changes of the view to the plan, `events` tells users.
 
 mod apply;
+mod carry_out;
 mod controller;
 mod events;
 pub mod plan;

@@ -140,10 +140,8 @@ impl Flock {
             // Ours is ahead of the watch where we asked for the deletion ourselves.
             pod.terminating |= old.uid == pod.uid && old.terminating;
         }
-        if pod.node.is_some() {
-            if let Some(ordinal) = pod.ordinal {
-                self.never_bound.remove(&ordinal);
-            }
+        if let (Some(ordinal), Some(_)) = (pod.ordinal, &pod.node) {
+            self.never_bound.remove(&ordinal);
         }
         // Pods of one template are neighbours more often than not: they share its facts.
         let below = self.pods.range(..pod.name.clone()).next_back();
@@ -182,10 +180,10 @@ impl Flock {
     }
 
     pub(super) fn apply_workload(&mut self, workload: WorkloadFacts) -> bool {
-        if let Some(old) = self.workloads.get(&workload.uid) {
-            if newer(&old.resource_version, &workload.resource_version) || *old == workload {
-                return false;
-            }
+        if let Some(old) = self.workloads.get(&workload.uid)
+            && (newer(&old.resource_version, &workload.resource_version) || *old == workload)
+        {
+            return false;
         }
         self.workloads.insert(workload.uid.clone(), workload);
         true

@@ -226,10 +226,11 @@ impl View {
     pub fn apply_service(&mut self, service: ServiceFacts) -> Vec<FlockKey> {
         let id = (service.namespace.clone(), service.name.clone());
         let name = service.name.clone();
-        if let Some(old) = self.services.get(&id) {
-            if old.uid == service.uid && newer(&old.resource_version, &service.resource_version) {
-                return Vec::new();
-            }
+        if let Some(old) = self.services.get(&id)
+            && old.uid == service.uid
+            && newer(&old.resource_version, &service.resource_version)
+        {
+            return Vec::new();
         }
         let concerned = self.flocks_governed_by(&service);
         let made_for = service.made_for.clone();

@@ -8,6 +8,8 @@ mod gates;
 mod places;
 mod rollout;
 mod service;
+#[cfg(test)]
+mod tests;
 mod volumes;
 mod wake;
 
