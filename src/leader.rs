@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
-use kube_lease_manager::{LeaseManagerBuilder, LeaseManagerError};
+use kube_lease_manager::LeaseManagerBuilder;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -27,27 +27,31 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Competes for the Lease `name` in `namespace` as `identity`.
-    pub async fn compete(
-        client: Client,
-        namespace: &str,
-        name: &str,
-        identity: &str,
-    ) -> Result<Self, LeaseManagerError> {
-        let manager = LeaseManagerBuilder::new(client.clone(), name)
-            .with_namespace(namespace)
-            .with_identity(identity)
-            .with_field_manager(format!("flock-{identity}"))
-            .with_duration(DURATION)
-            .with_grace(GRACE)
-            .build()
-            .await?;
-        let (mut held, task) = manager.watch().await;
+    /// Competes for the Lease `name` in `namespace` as `identity`. An API server that cannot be reached at the start
+    /// is waited for, as it is later.
+    pub fn compete(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
         let (sender, leads) = watch::channel(false);
         let (stop, mut stopped) = watch::channel(false);
-        let leases = Api::<Lease>::namespaced(client, namespace);
-        let (name, identity) = (name.to_owned(), identity.to_owned());
+        let leases = Api::<Lease>::namespaced(client.clone(), namespace);
+        let (namespace, name, identity) = (namespace.to_owned(), name.to_owned(), identity.to_owned());
         let task = tokio::spawn(async move {
+            let manager = loop {
+                let builder = LeaseManagerBuilder::new(client.clone(), name.clone())
+                    .with_namespace(namespace.clone())
+                    .with_identity(identity.clone())
+                    .with_field_manager(format!("flock-{identity}"))
+                    .with_duration(DURATION)
+                    .with_grace(GRACE);
+                match builder.build().await {
+                    Ok(manager) => break manager,
+                    Err(error) => warn!(%error, lease = name, "the Lease cannot be read or made; trying again"),
+                }
+                tokio::select! {
+                    _ = stopped.wait_for(|stop| *stop) => return,
+                    () = tokio::time::sleep(BEAT) => {}
+                }
+            };
+            let (mut held, task) = manager.watch().await;
             let mut last_beat = Instant::now();
             loop {
                 let beat = tokio::time::sleep_until(last_beat + BEAT);
@@ -76,7 +80,7 @@ impl Leadership {
                 Err(error) => warn!(%error, "lease task died"),
             }
         });
-        Ok(Self { leads, task, stop })
+        Self { leads, task, stop }
     }
 
     /// Whether this replica leads, and when that changes.

@@ -159,14 +159,7 @@ impl Parts {
         let flock_registry = registry.sub_registry_with_prefix("flock");
         let serve_metrics = ServeMetrics::register(flock_registry);
         let readiness = Readiness::register(flock_registry);
-        let leadership = Leadership::compete(client.clone(), &args.namespace, "flock", identity)
-            .await
-            .with_context(|| {
-                format!(
-                    "the Lease flock in namespace {} cannot be read or made",
-                    args.namespace
-                )
-            })?;
+        let leadership = Leadership::compete(client.clone(), &args.namespace, "flock", identity);
         let leads = leadership.leads();
         let view = SharedView::default();
         let reservations = Arc::new(Mutex::new(Reservations::default()));

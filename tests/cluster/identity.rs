@@ -226,9 +226,8 @@ fn stateful_set(world: &World) {
             &json!({ "spec": { "serviceName": "own" } }),
         )
     };
-    scene.apply(&set("other"));
-    scene.eventually_event("other", "pods of StatefulSet other are named after it");
-    scene.run(&["delete", "statefulset", "other"]);
+    let message = scene.refused(&set("other"));
+    assert!(message.contains("pods of StatefulSet other are named after it"), "{message}");
     scene.apply(&set("db"));
     scene.eventually_ready(&members(0..2));
     let node = scene.node_of("db-1");
@@ -263,13 +262,13 @@ fn wrong_kinds(world: &World) {
         "metadata": { "labels": { "app": "x", "flock.dev/name": "db" } },
         "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "registry.k8s.io/pause:3.9" }] },
     });
-    scene.apply(&json!({
+    let message = scene.refused(&json!({
         "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "job" }, "spec": { "template": template },
     }));
-    scene.eventually_event("job", "pods of a Job cannot be members of flock db");
+    assert!(message.contains("pods of a Job cannot be members of flock db"), "{message}");
     let mut daemon = member_of("db", "DaemonSet", "daemon", 1);
     daemon["spec"].as_object_mut().expect("a spec").remove("replicas");
-    scene.apply(&daemon);
-    scene.eventually_event("daemon", "pods of a DaemonSet cannot be members of flock db");
+    let message = scene.refused(&daemon);
+    assert!(message.contains("pods of a DaemonSet cannot be members of flock db"), "{message}");
     assert_eq!(scene.recording.count_created(), 0);
 }
