@@ -18,6 +18,7 @@ mod image;
 #[expect(dead_code, reason = "the tests with fake nodes use more of it")]
 #[path = "../cluster/objects.rs"]
 mod objects;
+mod provisioner;
 #[expect(dead_code, reason = "the tests with fake nodes use more of it")]
 #[path = "../cluster/scene.rs"]
 mod scene;

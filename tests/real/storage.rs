@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Test;
 use crate::objects::{annotated, with};
+use crate::provisioner::Provisioner;
 use crate::scene::Scene;
 use crate::world::{World, workload};
 
@@ -37,6 +38,10 @@ pub const TESTS: &[Test] = &[
     (
         "a_user_with_a_group_writes_into_a_claim_of_a_provisioned_volume",
         a_claim,
+    ),
+    (
+        "a_user_with_a_group_writes_into_a_claim_of_a_dynamic_provisioner",
+        a_dynamic_provisioner,
     ),
     ("a_user_without_a_group_writes_into_sub_paths_too", sub_paths),
     (
@@ -187,6 +192,17 @@ fn a_claim(world: &World) {
         claim["metadata"]["uid"],
         "data outlives members"
     );
+}
+
+fn a_dynamic_provisioner(world: &World) {
+    let scene = world.namespace("dynamic");
+    let class = format!("dynamic-{}", scene.namespace);
+    let _provisioner = Provisioner::start(&scene, &class);
+    writes_and_finds(
+        &scene,
+        &json!({ "flock.dev/storage": "claim", "flock.dev/storage-class": class }),
+    );
+    assert_eq!(scene.get("pvc/data-db-1")["status"]["phase"], "Bound");
 }
 
 /// The kubelet makes subPath directories for root, with the mode of the volume.

@@ -149,6 +149,13 @@ fn helm() -> Set {
     set("helm", "v3.22.0", pins!("helm"), PROGRAMS)
 }
 
+/// A dynamic provisioner of volumes that are directories of nodes.
+fn local_path_provisioner() -> Set {
+    const PROGRAMS: &[Program] =
+        &[program("local-path-provisioner", "github.com/rancher/local-path-provisioner", 60)];
+    set("local-path-provisioner", "v0.0.30", pins!("local-path-provisioner"), PROGRAMS)
+}
+
 /// The built programs of one version of Kubernetes and what goes with it.
 #[derive(Debug, Clone)]
 pub struct Components {
@@ -222,7 +229,7 @@ impl Components {
         &self.kubernetes
     }
 
-    fn sets(&self) -> [Set; 7] {
+    fn sets(&self) -> [Set; 8] {
         [
             kubernetes::set(&self.kubernetes),
             etcd(),
@@ -231,6 +238,7 @@ impl Components {
             containerd(),
             cni_plugins(),
             helm(),
+            local_path_provisioner(),
         ]
     }
 }
