@@ -15,6 +15,7 @@
 #[path = "../cluster/harness.rs"]
 mod harness;
 mod image;
+mod nodes;
 #[expect(dead_code, reason = "the tests with fake nodes use more of it")]
 #[path = "../cluster/objects.rs"]
 mod objects;
@@ -38,7 +39,7 @@ fn main() {
         eprintln!("skipped, since this machine cannot run real nodes: {reason:#}");
         return;
     }
-    harness::run(&[storage::TESTS].concat(), &[], || {
+    harness::run(storage::TESTS, nodes::TESTS, || {
         let world = World::start(Options::real(3));
         image::import(&world.lab, Path::new(env!("CARGO_BIN_EXE_flock")));
         world
