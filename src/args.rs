@@ -1,9 +1,10 @@
 //! The command line. Each flag of `serve` is an environment variable too, so that manifests need no shell.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::cli::inject::InjectArgs;
 use crate::cli::release::ReleaseArgs;
@@ -17,6 +18,20 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the command line of this process. Installed as `kubectl-flock` it is a plugin, and calls itself so.
+    pub fn read() -> Self {
+        let called = std::env::args_os().next().unwrap_or_default();
+        Self::from_arg_matches(&Self::named(&called).get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
+    fn named(called: &OsStr) -> clap::Command {
+        let plugin = Path::new(called).file_stem().is_some_and(|name| name == "kubectl-flock");
+        let command = Self::command();
+        if plugin { command.name("kubectl flock").bin_name("kubectl flock") } else { command }
+    }
 }
 
 /// What `flock` can do.
@@ -38,8 +53,9 @@ pub enum Command {
 /// How to reach the cluster.
 #[derive(Clone, Debug, Args)]
 pub struct ClusterArgs {
-    /// Use this kubeconfig; without it the one of kubectl, or, in a pod, its ServiceAccount.
-    #[arg(long, env = "KUBECONFIG")]
+    /// Use this kubeconfig; without it the one of kubectl (KUBECONFIG, which may name several files), or, in a pod,
+    /// its ServiceAccount.
+    #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -112,4 +128,25 @@ pub enum LogFormat {
     Plain,
     /// For machines: one JSON object a line.
     Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("/usr/local/bin/flock", "Usage: flock status")]
+    #[case("/home/me/.krew/bin/kubectl-flock", "Usage: kubectl flock status")]
+    fn a_plugin_calls_itself_by_its_name(#[case] called: &str, #[case] usage: &str) {
+        let help = Cli::named(OsStr::new(called)).try_get_matches_from(["flock", "status", "--help"]);
+        let help = help.unwrap_err().to_string();
+        assert!(help.contains(usage), "{help}");
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
 }

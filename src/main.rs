@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use flock::args::Cli;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     match flock::run::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

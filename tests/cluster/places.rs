@@ -144,16 +144,20 @@ fn more_replicas(world: &World) {
     let pool = Pool::new(world, "more", &["a", "b"]);
     let scene = &pool.scene;
     scene.apply(&pool.workload(workload("ReplicaSet", "db", 4)));
-    let waiting = scene.eventually("two members that wait", || {
+    let bound = || {
+        let pods = scene.pods();
+        pods.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())).count()
+    };
+    let waiting = scene.eventually("two members that run and two that wait", || {
         let waiting = gated(&pool);
-        (waiting.len() == 2 && scene.pods().len() == 4).then_some(waiting)
+        (waiting.len() == 2 && bound() == 2).then_some(waiting)
     });
     scene.eventually_event("db", &format!("no node for {}: 0/", waiting.join(", ")));
     pool.quiet();
     pool.add("c", |_| {});
     let last = scene.eventually("one member that waits", || {
         let waiting = gated(&pool);
-        (waiting.len() == 1).then(|| waiting[0].clone())
+        (waiting.len() == 1 && bound() == 3).then(|| waiting[0].clone())
     });
     scene.eventually_event("db", &format!("no node for {last}: 0/"));
     let placed = waiting.iter().find(|pod| **pod != last).unwrap();
