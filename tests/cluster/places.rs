@@ -503,7 +503,9 @@ fn own_service(world: &World) {
 }
 
 fn namespace(world: &World) {
-    let pool = Pool::new(world, "gone", &["a", "b"]);
+    let mut pool = Pool::new(world, "gone", &["a", "b"]);
+    // The member of the second namespace is another one, of the same name.
+    pool.scene.may_move = true;
     let scene = &pool.scene;
     scene.apply(&pool.workload(workload("ReplicaSet", "db", 2)));
     scene.eventually_ready(&members(0..2));
