@@ -44,7 +44,7 @@ impl AdmissionMetrics {
             workloads: Family::default(),
             // From what a decision takes to what the API server waits for: 50 µs … 10 s.
             duration: Histogram::new(
-                [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 3.0, 10.0].into_iter(),
+                [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 3.0, 10.0],
             ),
             reservations: Gauge::default(),
             lookups: Counter::default(),

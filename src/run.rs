@@ -223,7 +223,7 @@ impl Parts {
         self.tasks.spawn(async move {
             view.wait_until_synced().await;
             caches.met();
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
         let trusted = self.readiness.condition("certificate");
         self.tasks
@@ -237,7 +237,7 @@ impl Parts {
         self.tasks.spawn(async move {
             crate::serve::self_check(dialled, resolver, port, own_end.clone()).await;
             own_end.reached(Phase::Aborted).await;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
     }
 }

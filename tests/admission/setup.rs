@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::Client;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -146,7 +147,7 @@ impl Webhooks {
         let admission = Admission::new(
             view.clone(),
             Arc::new(Mutex::new(Reservations::default())),
-            Lookup::new(Client::new(api.clone(), "default"), Default::default()),
+            Lookup::new(Client::new(api.clone(), "default"), Counter::default()),
             Policy {
                 host_path_root: "/var/lib/flock".into(),
             },

@@ -296,7 +296,7 @@ fn what_contradicts_membership_is_refused_with_the_fix(
     assert!(message.contains(said), "{message}");
 }
 
-fn with_volume(source: Value) -> Value {
+fn with_volume(source: &Value) -> Value {
     let mut pod = with(bare(), "/metadata/annotations", json!({ "flock.dev/volumes": "data" }));
     let mut volume = json!({ "name": "data" });
     volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
@@ -309,7 +309,7 @@ fn with_volume(source: Value) -> Value {
 #[case::sized(json!({ "emptyDir": { "sizeLimit": "1Gi", "medium": "" } }))]
 #[case::name_only(json!({}))]
 fn a_named_empty_dir_becomes_the_members_own_directory(#[case] source: Value) {
-    let stored = Case::new(view(vec![], vec![])).admit(&with_volume(source));
+    let stored = Case::new(view(vec![], vec![])).admit(&with_volume(&source));
     assert_eq!(stored["spec"]["volumes"], json!([
         { "name": "tmp", "emptyDir": {} },
         { "name": "data", "hostPath": {
@@ -320,7 +320,7 @@ fn a_named_empty_dir_becomes_the_members_own_directory(#[case] source: Value) {
 
 #[test]
 fn a_claim_takes_the_place_of_a_named_empty_dir() {
-    let mut pod = with_volume(json!({ "emptyDir": {} }));
+    let mut pod = with_volume(&json!({ "emptyDir": {} }));
     pod["metadata"]["annotations"]["flock.dev/storage"] = json!("claim");
     let stored = Case::new(view(vec![], vec![])).admit(&pod);
     assert_eq!(stored["spec"]["volumes"][1]["persistentVolumeClaim"], json!({ "claimName": "data-db-0" }));
@@ -333,13 +333,13 @@ fn a_claim_takes_the_place_of_a_named_empty_dir() {
 #[case::own_path(json!({ "hostPath": { "path": "/srv/own" } }), "of kind hostPath")]
 #[case::another_members(json!({ "hostPath": { "path": "/var/lib/flock/default_ns-uid/db/1/data" } }), "of kind hostPath")]
 fn other_volumes_cannot_become_durable(#[case] source: Value, #[case] said: &str) {
-    let message = Case::new(view(vec![], vec![])).refuse(&with_volume(source));
+    let message = Case::new(view(vec![], vec![])).refuse(&with_volume(&source));
     assert!(message.contains(said), "{message}");
 }
 
 #[test]
 fn a_windows_pod_gets_no_linux_directory() {
-    let pod = with(with_volume(json!({ "emptyDir": {} })), "/spec/os", json!({ "name": "windows" }));
+    let pod = with(with_volume(&json!({ "emptyDir": {} })), "/spec/os", json!({ "name": "windows" }));
     assert!(Case::new(view(vec![], vec![])).refuse(&pod).contains("a Windows pod cannot have directories"));
 }
 
@@ -377,7 +377,7 @@ fn what_the_user_set_stays() {
 
 /// A member whose place is known, of an image that runs as this user.
 fn durable(annotations: &Value, security: &Value) -> Value {
-    let mut pod = with_volume(json!({ "emptyDir": {} }));
+    let mut pod = with_volume(&json!({ "emptyDir": {} }));
     pod["metadata"]["annotations"] = json!({ "flock.dev/volumes": "data" });
     json_patch::merge(&mut pod["metadata"]["annotations"], annotations);
     pod["spec"]["securityContext"] = security.clone();

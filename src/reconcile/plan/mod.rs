@@ -397,14 +397,14 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     }
     let placed = places::plan(observed, &mut plan);
     volumes::dismiss(observed, &mut plan);
-    if !terminating {
+    if terminating {
+        // Nobody can be told any more: no event can be made there.
+        plan.notes.clear();
+    } else {
         let ready = volumes::plan(observed, &placed, &mut plan);
         gates::plan(observed, &ready, &mut plan);
         rollout::plan(observed, &mut plan);
         wake::plan(observed, &mut plan);
-    } else {
-        // Nobody can be told any more: no event can be made there.
-        plan.notes.clear();
     }
     if plan.actions.is_empty() && observed.is_over() {
         plan.memory = Memory::default();

@@ -50,15 +50,15 @@ pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
         }
     }
     // Where the governing Service is the user's own, it stays as it is, and the record stands on one of ours.
-    if let Some(holder) = holder.filter(|holder| pinned && !names.contains(holder)) {
-        if observed.view.service(namespace, &holder).is_none() {
-            plan.actions.push(Action::CreateService {
-                name: holder,
-                ports: Vec::new(),
-                selects: false,
-                record: Some(first_record(observed)),
-            });
-        }
+    if let Some(holder) = holder.filter(|holder| pinned && !names.contains(holder))
+        && observed.view.service(namespace, &holder).is_none()
+    {
+        plan.actions.push(Action::CreateService {
+            name: holder,
+            ports: Vec::new(),
+            selects: false,
+            record: Some(first_record(observed)),
+        });
     }
 }
 

@@ -279,8 +279,8 @@ fn the_service_has_each_port_once_under_a_name_of_its_own() {
     assert_eq!(ports.len(), 4, "{ports:?}");
     assert_eq!(named[&(2379, "TCP")], "tcp-2379");
     assert_eq!(named[&(2379, "UDP")], "udp-2379");
-    let names: BTreeSet<_> = named.values().collect();
-    assert_eq!(names.len(), 4, "two ports of one name: {named:?}");
+    let distinct: BTreeSet<_> = named.values().collect();
+    assert_eq!(distinct.len(), 4, "two ports of one name: {named:?}");
 }
 
 #[test]

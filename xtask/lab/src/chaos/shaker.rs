@@ -173,10 +173,8 @@ impl Shaker {
                 self.lab.fail_fake_node(&format!("node-{node}"))?;
                 self.failed.insert(*node);
             }
-            Operation::RecoverNode(node) => {
-                if self.failed.remove(node) {
-                    self.lab.recover_fake_node(&format!("node-{node}"))?;
-                }
+            Operation::RecoverNode(node) if self.failed.remove(node) => {
+                self.lab.recover_fake_node(&format!("node-{node}"))?;
             }
             _ => {}
         }
