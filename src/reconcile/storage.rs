@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use kube::api::{Api, ListParams, Patch};
@@ -20,6 +21,8 @@ use super::plan::StorageAction;
 
 /// How long a look at a claim's or PersistentVolume's name is good.
 const LOOKED_UP: Duration = Duration::from_secs(5);
+/// So many looks are under way at once.
+const AT_ONCE: usize = 16;
 /// How long the list of StorageClasses is good.
 const CLASSES: Duration = Duration::from_secs(30);
 
@@ -73,25 +76,36 @@ impl StorageLookup {
         let fresh = |at: &Instant| at.elapsed() < LOOKED_UP;
         self.claims.retain(|_, at| fresh(at));
         self.volumes.retain(|_, at| fresh(at));
-        for name in wanted.claims {
-            let id = (key.namespace.to_string(), name);
-            if self.claims.contains_key(&id) {
-                continue;
-            }
-            let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &id.0);
-            let found = api.get_opt(&id.1).await?.as_ref().and_then(ClaimFacts::read);
+        let namespace = key.namespace.to_string();
+        let id = |name: &String| (namespace.clone(), name.clone());
+        let claims: Vec<_> = wanted
+            .claims
+            .into_iter()
+            .filter(|name| !self.claims.contains_key(&id(name)))
+            .collect();
+        let volumes: Vec<_> = wanted
+            .volumes
+            .into_iter()
+            .filter(|name| !self.volumes.contains_key(name))
+            .collect();
+        let claim_api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &namespace);
+        let mut looks = stream::iter(claims)
+            .map(|name| async { (claim_api.get_opt(&name).await, name) })
+            .buffer_unordered(AT_ONCE);
+        while let Some((found, name)) = looks.next().await {
+            let found = found?.as_ref().and_then(ClaimFacts::read);
             view.update(|view| {
-                view.storage_mut().looked_up_claim(&id.0, &id.1, found);
+                view.storage_mut().looked_up_claim(&namespace, &name, found);
                 Vec::new()
             });
-            self.claims.insert(id, Instant::now());
+            self.claims.insert((namespace.clone(), name), Instant::now());
         }
-        for name in wanted.volumes {
-            if self.volumes.contains_key(&name) {
-                continue;
-            }
-            let api = Api::<PersistentVolume>::all(self.client.clone());
-            let found = api.get_opt(&name).await?.as_ref().and_then(VolumeFacts::read);
+        let volume_api = Api::<PersistentVolume>::all(self.client.clone());
+        let mut looks = stream::iter(volumes)
+            .map(|name| async { (volume_api.get_opt(&name).await, name) })
+            .buffer_unordered(AT_ONCE);
+        while let Some((found, name)) = looks.next().await {
+            let found = found?.as_ref().and_then(VolumeFacts::read);
             view.update(|view| {
                 view.storage_mut().looked_up_volume(&name, found);
                 Vec::new()
@@ -164,7 +178,8 @@ fn wanted(key: &FlockKey, uid: Option<&str>, flock: &Flock, known: &StorageView)
                 continue;
             }
             let base = member.volume_name(volume);
-            let with_uid = uid.map(|uid| format!("{base}.{uid}"));
+            let local = settings.storage == Storage::LocalVolume;
+            let with_uid = uid.filter(|_| local).map(|uid| format!("{base}.{uid}"));
             for name in [Some(base), with_uid].into_iter().flatten() {
                 if known
                     .volume(&name)
