@@ -28,9 +28,15 @@ impl Cli {
     }
 
     fn named(called: &OsStr) -> clap::Command {
-        let plugin = Path::new(called).file_stem().is_some_and(|name| name == "kubectl-flock");
+        let plugin = Path::new(called)
+            .file_stem()
+            .is_some_and(|name| name == "kubectl-flock");
         let command = Self::command();
-        if plugin { command.name("kubectl flock").bin_name("kubectl flock") } else { command }
+        if plugin {
+            command.name("kubectl flock").bin_name("kubectl flock")
+        } else {
+            command
+        }
     }
 }
 

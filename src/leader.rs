@@ -44,7 +44,9 @@ impl Leadership {
                     .with_grace(GRACE);
                 match builder.build().await {
                     Ok(manager) => break manager,
-                    Err(error) => warn!(%error, lease = name, "the Lease cannot be read or made; trying again"),
+                    Err(error) => {
+                        warn!(%error, lease = name, "the Lease cannot be read or made; trying again")
+                    }
                 }
                 tokio::select! {
                     _ = stopped.wait_for(|stop| *stop) => return,
@@ -98,7 +100,9 @@ impl Leadership {
 }
 
 async fn holds(leases: &Api<Lease>, name: &str, identity: &str) -> bool {
-    let Ok(lease) = leases.get(name).await else { return false };
+    let Ok(lease) = leases.get(name).await else {
+        return false;
+    };
     let Some(spec) = lease.spec else { return false };
     let fresh = spec.renew_time.is_some_and(|renewed| {
         Timestamp::now().duration_since(renewed.0) < SignedDuration::from_secs(DURATION.cast_signed())

@@ -29,8 +29,20 @@ struct VerdictLabel {
 }
 
 const VERDICTS: [&str; 14] = [
-    "member", "untouched", "unreadable", "error", "name", "annotation", "owner", "identity", "spec", "volume",
-    "revision", "replicas", "held", "gone",
+    "member",
+    "untouched",
+    "unreadable",
+    "error",
+    "name",
+    "annotation",
+    "owner",
+    "identity",
+    "spec",
+    "volume",
+    "revision",
+    "replicas",
+    "held",
+    "gone",
 ];
 
 /// Of the validating webhook.
@@ -43,9 +55,9 @@ impl AdmissionMetrics {
             requests: Family::default(),
             workloads: Family::default(),
             // From what a decision takes to what the API server waits for: 50 µs … 10 s.
-            duration: Histogram::new(
-                [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 3.0, 10.0],
-            ),
+            duration: Histogram::new([
+                0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 3.0, 10.0,
+            ]),
             reservations: Gauge::default(),
             lookups: Counter::default(),
             panics: Counter::default(),
@@ -83,7 +95,11 @@ impl AdmissionMetrics {
             "Requests to the API server that decisions about pods needed beyond the caches",
             metrics.lookups.clone(),
         );
-        registry.register("admission_panics", "Reviews whose handler panicked", metrics.panics.clone());
+        registry.register(
+            "admission_panics",
+            "Reviews whose handler panicked",
+            metrics.panics.clone(),
+        );
         metrics
     }
 
@@ -139,13 +155,33 @@ impl ReconcileMetrics {
             cache_synced: Gauge::default(),
         };
         let registry = registry.sub_registry_with_prefix("flock");
-        registry.register("reconcile_runs", "Flocks looked at by the reconciler", metrics.runs.clone());
-        registry.register("reconcile_actions", "Writes of the reconciler, by kind", metrics.actions.clone());
-        registry.register("reconcile_errors", "Writes of the reconciler that failed", metrics.errors.clone());
+        registry.register(
+            "reconcile_runs",
+            "Flocks looked at by the reconciler",
+            metrics.runs.clone(),
+        );
+        registry.register(
+            "reconcile_actions",
+            "Writes of the reconciler, by kind",
+            metrics.actions.clone(),
+        );
+        registry.register(
+            "reconcile_errors",
+            "Writes of the reconciler that failed",
+            metrics.errors.clone(),
+        );
         registry.register("waits", "Members that wait, by reason", metrics.waits.clone());
         registry.register("places", "Ordinals that have a node", metrics.places.clone());
-        registry.register("leader", "1 on the replica that reconciles", metrics.leader.clone());
-        registry.register("cache_synced", "1 once every watch was listed", metrics.cache_synced.clone());
+        registry.register(
+            "leader",
+            "1 on the replica that reconciles",
+            metrics.leader.clone(),
+        );
+        registry.register(
+            "cache_synced",
+            "1 once every watch was listed",
+            metrics.cache_synced.clone(),
+        );
         metrics
     }
 
@@ -166,7 +202,9 @@ impl ReconcileMetrics {
 
     /// How many members wait for this reason now.
     pub fn waiting(&self, reason: &'static str, count: usize) {
-        self.waits.get_or_create(&ReasonLabel { reason }).set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.waits
+            .get_or_create(&ReasonLabel { reason })
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// How many ordinals have a node.

@@ -63,7 +63,9 @@ pub fn run(cli: Cli) -> Result<()> {
 
 /// The exit code for an error: a helper's tells the reconciler what is the matter.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    error.downcast_ref::<PrepareError>().map_or(1, |error| error.exit().code())
+    error
+        .downcast_ref::<PrepareError>()
+        .map_or(1, |error| error.exit().code())
 }
 
 /// A client for the cluster.

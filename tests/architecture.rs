@@ -26,7 +26,15 @@ const PURE: &[&str] = &[
 
 /// What only a shell may name.
 const IMPURE: &[&str] = &[
-    "kube::Client", "Api<", "Api::", "tokio", "axum", "std::env", "std::fs", "Timestamp::now", "SystemTime::now",
+    "kube::Client",
+    "Api<",
+    "Api::",
+    "tokio",
+    "axum",
+    "std::env",
+    "std::fs",
+    "Timestamp::now",
+    "SystemTime::now",
     "Instant::now",
 ];
 
@@ -35,7 +43,9 @@ fn sources(path: &Path) -> Vec<PathBuf> {
         return vec![path.to_owned()];
     }
     let entries = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    entries.flat_map(|entry| sources(&entry.unwrap().path())).collect()
+    entries
+        .flat_map(|entry| sources(&entry.unwrap().path()))
+        .collect()
 }
 
 #[test]
@@ -56,23 +66,38 @@ fn decisions_name_no_client_no_runtime_and_no_clock() {
         }
         checked += 1;
     }
-    assert!(checked > 20, "only {checked} files were found: the list of pure ones is out of date");
+    assert!(
+        checked > 20,
+        "only {checked} files were found: the list of pure ones is out of date"
+    );
 }
 
 #[test]
 fn architecture_and_readme_name_only_what_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
-    let modules = text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let modules = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let mut count = 0;
     for module in modules.filter(|module| !module.starts_with("xtask")) {
-        let (file, folder) = (root.join(format!("src/{module}.rs")), root.join(format!("src/{module}")));
+        let (file, folder) = (
+            root.join(format!("src/{module}.rs")),
+            root.join(format!("src/{module}")),
+        );
         assert!(file.is_file() || folder.is_dir(), "there is no module {module}");
         count += 1;
     }
     assert!(count > 7, "the code map was not found");
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    for link in readme.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-        assert!(root.join(link).exists(), "README.md links to {link}, which does not exist");
+    for link in readme
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+    {
+        assert!(
+            root.join(link).exists(),
+            "README.md links to {link}, which does not exist"
+        );
     }
 }

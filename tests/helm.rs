@@ -42,7 +42,8 @@ fn helm() -> Command {
 /// A program of the machine, or, where it has none, the one that is built like the lab's.
 fn program(name: &'static str) -> PathBuf {
     let pinned = || Components::new(DEFAULT_KUBERNETES)?.ensure_program(name);
-    find_program(name).unwrap_or_else(|| pinned().unwrap_or_else(|error| panic!("{name} cannot be built: {error:#}")))
+    find_program(name)
+        .unwrap_or_else(|| pinned().unwrap_or_else(|error| panic!("{name} cannot be built: {error:#}")))
 }
 
 /// Objects by kind and name.

@@ -35,10 +35,18 @@ pub(super) fn for_workload(
             uid: owner.uid.to_string(),
         }));
     };
-    let settings = workload.template.settings.as_ref().map_err(|error| Refusal::from(error.clone()))?;
+    let settings = workload
+        .template
+        .settings
+        .as_ref()
+        .map_err(|error| Refusal::from(error.clone()))?;
     let newest = context.flock.newest(workload);
     if newest.uid != workload.uid && context.flock.missing(newest) > 0 {
-        return Err(Refusal::OldRevision { flock: key.flock.clone(), newest: newest.name.clone() }.into());
+        return Err(Refusal::OldRevision {
+            flock: key.flock.clone(),
+            newest: newest.name.clone(),
+        }
+        .into());
     }
     let allowed = Flock::allowed(workload);
     if allowed.is_empty() {
@@ -49,7 +57,12 @@ pub(super) fn for_workload(
             && context.flock.live_pods_of(&workload.uid).count() >= allowed.len();
         if too_few {
             let set = settings.ordinals.clone();
-            return Refusal::TooManyReplicas { flock: key.flock.clone(), replicas: workload.desired, set }.into();
+            return Refusal::TooManyReplicas {
+                flock: key.flock.clone(),
+                replicas: workload.desired,
+                set,
+            }
+            .into();
         }
         all_held(key, &allowed, context).into()
     })

@@ -89,8 +89,12 @@ pub fn decide(namespace: &str, pod: &RawPod<'_>, context: &Context<'_>) -> Verdi
 
 /// The flock that a pod's label names.
 pub fn flock_key(namespace: &str, pod: &RawPod<'_>) -> Result<Option<FlockKey>, Refusal> {
-    let Some(name) = pod.label(keys::NAME) else { return Ok(None) };
-    FlockKey::parse(namespace, name).map(Some).map_err(|LabelError(value)| Refusal::BadName { value })
+    let Some(name) = pod.label(keys::NAME) else {
+        return Ok(None);
+    };
+    FlockKey::parse(namespace, name)
+        .map(Some)
+        .map_err(|LabelError(value)| Refusal::BadName { value })
 }
 
 pub(super) enum Stop {
@@ -109,7 +113,9 @@ fn try_decide(namespace: &str, pod: &RawPod<'_>, context: &Context<'_>) -> Resul
     if pod.annotation(keys::MIRROR).is_some() {
         return Ok(Verdict::Untouched);
     }
-    let Some(key) = flock_key(namespace, pod)? else { return Ok(Verdict::Untouched) };
+    let Some(key) = flock_key(namespace, pod)? else {
+        return Ok(Verdict::Untouched);
+    };
     let kind = Kind::of(pod.controller(), &key)?;
     let settings = Settings::parse(|name| pod.annotation(name)).map_err(Refusal::from)?;
     let empty = RawSpec::default();
@@ -121,7 +127,11 @@ fn try_decide(namespace: &str, pod: &RawPod<'_>, context: &Context<'_>) -> Resul
         .member(ordinal)
         .ok_or_else(|| Refusal::NameTooLong(key.flock.clone(), ordinal))?;
     let membership = membership(pod, spec, &kind, member, &key, &settings, context)?;
-    Ok(Verdict::Member { ordinal, ops: patch(pod, &membership), chosen })
+    Ok(Verdict::Member {
+        ordinal,
+        ops: patch(pod, &membership),
+        chosen,
+    })
 }
 
 /// Who made the pod, as far as it matters.
@@ -133,7 +143,9 @@ enum Kind<'a> {
 
 impl<'a> Kind<'a> {
     fn of(owner: Option<&'a RawOwner<'a>>, key: &FlockKey) -> Result<Self, Refusal> {
-        let Some(owner) = owner else { return Ok(Self::Other) };
+        let Some(owner) = owner else {
+            return Ok(Self::Other);
+        };
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         if matches!(group, "apps" | "batch") {
             checks::kind(&owner.kind, &owner.name, key)?;
@@ -157,11 +169,19 @@ fn ordinal(
     let name = &*pod.metadata.name;
     if !name.is_empty() {
         // Named by its user, by a StatefulSet, or by us in the pass before: a name that is set stays.
-        let other = || Refusal::OtherName { name: name.to_owned(), flock: key.flock.clone() };
+        let other = || Refusal::OtherName {
+            name: name.to_owned(),
+            flock: key.flock.clone(),
+        };
         let ordinal = key.ordinal_of(name).ok_or_else(other)?;
         if matches!(kind, Kind::Other) && !settings.ordinals.contains(ordinal) {
             let set = settings.ordinals.clone();
-            return Err(Refusal::OutsideItsSet { name: name.to_owned(), ordinal, set }.into());
+            return Err(Refusal::OutsideItsSet {
+                name: name.to_owned(),
+                ordinal,
+                set,
+            }
+            .into());
         }
         return Ok((ordinal, false));
     }
@@ -207,7 +227,14 @@ fn membership(
             ("FLOCK_NAME", key.flock.to_string()),
             ("FLOCK_ORDINAL", ordinal.to_string()),
             ("FLOCK_SERVICE", service.clone()),
-            ("FLOCK_SEED", format!("{}-{}.{service}", key.flock, lowest(settings, context).min(ordinal))),
+            (
+                "FLOCK_SEED",
+                format!(
+                    "{}-{}.{service}",
+                    key.flock,
+                    lowest(settings, context).min(ordinal)
+                ),
+            ),
         ],
         name,
     })
@@ -221,7 +248,10 @@ fn lowest(settings: &Settings, context: &Context<'_>) -> Ordinal {
         .values()
         .filter_map(|workload| workload.template.settings.as_ref().ok()?.ordinals.lowest());
     // A set that was parsed has at least one ordinal.
-    of_workloads.chain(settings.ordinals.lowest()).min().unwrap_or(Ordinal::ZERO)
+    of_workloads
+        .chain(settings.ordinals.lowest())
+        .min()
+        .unwrap_or(Ordinal::ZERO)
 }
 
 /// Whether the reconciler has something to do before this member may be scheduled. Where it has not, a restart
@@ -245,9 +275,14 @@ fn must_wait(
 /// each time, since its name alone does not say whose it is.
 fn claims_made(member: Member<'_>, key: &FlockKey, settings: &Settings, context: &Context<'_>) -> bool {
     let is_own = |volume: &DnsLabel| {
-        let claim = context.view.storage().claim(key.namespace.as_str(), &member.claim_name(volume));
+        let claim = context
+            .view
+            .storage()
+            .claim(key.namespace.as_str(), &member.claim_name(volume));
         claim.flatten().is_some_and(|claim| {
-            claim.bound && !claim.terminating && claim.used_as(&key.flock, member.ordinal(), volume) == ClaimUse::Own
+            claim.bound
+                && !claim.terminating
+                && claim.used_as(&key.flock, member.ordinal(), volume) == ClaimUse::Own
         })
     };
     settings.storage == Storage::HostPath || settings.volumes.iter().all(is_own)
@@ -260,7 +295,12 @@ fn is_its_turn(ordinal: Ordinal, settings: &Settings, context: &Context<'_>) -> 
             .wanted()
             .iter()
             .take_while(|lower| *lower < ordinal)
-            .all(|lower| context.flock.holder(lower).is_some_and(|pod| pod.is_live() && pod.ready_since.is_some()))
+            .all(|lower| {
+                context
+                    .flock
+                    .holder(lower)
+                    .is_some_and(|pod| pod.is_live() && pod.ready_since.is_some())
+            })
 }
 
 /// The new entries of the volumes that become durable. One that already is what it should be stays untouched.

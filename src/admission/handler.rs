@@ -83,22 +83,43 @@ impl Admission {
         leader: watch::Receiver<bool>,
         metrics: AdmissionMetrics,
     ) -> Self {
-        Self { view, reservations, lookup, policy, leader, metrics }
+        Self {
+            view,
+            reservations,
+            lookup,
+            policy,
+            leader,
+            metrics,
+        }
     }
 
     async fn decide(&self, request: &Request<'_>) -> Result<Decision, AdmissionError> {
-        let untouched = || Decision { answer: Answer::Allowed(Vec::new()), warnings: Vec::new(), verdict: "untouched" };
+        let untouched = || Decision {
+            answer: Answer::Allowed(Vec::new()),
+            warnings: Vec::new(),
+            verdict: "untouched",
+        };
         let pod_creation = &*request.operation == "CREATE"
             && &*request.resource.resource == "pods"
             && request.resource.group.is_empty()
             && request.sub_resource.is_empty();
-        let Some(object) = request.object.filter(|_| pod_creation) else { return Ok(untouched()) };
+        let Some(object) = request.object.filter(|_| pod_creation) else {
+            return Ok(untouched());
+        };
         let pod = match serde_json::from_str::<Object<RawPod<'_>>>(object.get()) {
             Ok(Object(pod)) => pod,
             Err(error) => {
                 let message = format!("the pod cannot be read: {error}");
-                let answer = Answer::Refused { code: 400, reason: "BadRequest", message };
-                return Ok(Decision { answer, warnings: Vec::new(), verdict: "unreadable" });
+                let answer = Answer::Refused {
+                    code: 400,
+                    reason: "BadRequest",
+                    message,
+                };
+                return Ok(Decision {
+                    answer,
+                    warnings: Vec::new(),
+                    verdict: "unreadable",
+                });
             }
         };
         let key = match flock_key(&request.namespace, &pod) {
@@ -126,10 +147,18 @@ impl Admission {
         for _ in 0..ROUNDS {
             match self.verdict(request, pod, key, live.as_ref()) {
                 Verdict::Untouched => {
-                    return Ok(Decision { answer: Answer::Allowed(Vec::new()), warnings, verdict: "untouched" });
+                    return Ok(Decision {
+                        answer: Answer::Allowed(Vec::new()),
+                        warnings,
+                        verdict: "untouched",
+                    });
                 }
                 Verdict::Member { ops, .. } => {
-                    return Ok(Decision { answer: Answer::Allowed(ops), warnings, verdict: "member" });
+                    return Ok(Decision {
+                        answer: Answer::Allowed(ops),
+                        warnings,
+                        verdict: "member",
+                    });
                 }
                 Verdict::Refused(refusal) if refusal.rests_on_caches() && !confirmed => {
                     // A workload without the label is not in a list by label; it is looked up anew by its name.
@@ -138,7 +167,12 @@ impl Admission {
                     live = Some(looked.map_err(|source| AdmissionError::Lookup { what, source })?);
                     confirmed = true;
                 }
-                Verdict::Refused(refusal) => return Ok(Decision { warnings, ..refused(&refusal) }),
+                Verdict::Refused(refusal) => {
+                    return Ok(Decision {
+                        warnings,
+                        ..refused(&refusal)
+                    });
+                }
                 Verdict::Look(Look::Owner { kind, name, uid }) => {
                     let known = |view: &crate::view::View| view.flock(key).workloads().contains_key(&uid);
                     if live.is_none() && self.view.wait_for(WATCH_LAG, known).await {
@@ -149,17 +183,24 @@ impl Admission {
                     let found = found.map_err(|source| AdmissionError::Lookup { what, source })?;
                     let Some(workload) = found else {
                         let namespace = key.namespace.clone();
-                        return Ok(refused(&Refusal::NoOwner { kind, name, uid, namespace }));
+                        return Ok(refused(&Refusal::NoOwner {
+                            kind,
+                            name,
+                            uid,
+                            namespace,
+                        }));
                     };
                     if !workload.labelled && warnings.is_empty() {
                         warnings.push(format!(
                             "{kind} {name} itself lacks the label {}: {}; each of its pods costs a live look",
-                            keys::NAME, key.flock
+                            keys::NAME,
+                            key.flock
                         ));
                     }
                     if !workload.labelled && *self.leader.borrow() {
                         // No watch brings it, and its pods may all be refused: the reconciler hears of it here.
-                        self.view.update(|view| view.apply_workload(key.clone(), workload.clone()));
+                        self.view
+                            .update(|view| view.apply_workload(key.clone(), workload.clone()));
                     }
                     let mut flock = live.take().unwrap_or_else(|| self.view.read().flock(key).clone());
                     flock.extend([], [workload]);
@@ -167,13 +208,22 @@ impl Admission {
                 }
                 Verdict::Look(Look::Name(ordinal)) => {
                     let taken = self.lookup.is_taken(key, ordinal).await.map_err(|source| {
-                        AdmissionError::Lookup { what: format!("pod {}-{ordinal}", key.flock), source }
+                        AdmissionError::Lookup {
+                            what: format!("pod {}-{ordinal}", key.flock),
+                            source,
+                        }
                     })?;
-                    self.reservations.lock().looked(key, ordinal, taken, Timestamp::now());
+                    self.reservations
+                        .lock()
+                        .looked(key, ordinal, taken, Timestamp::now());
                 }
                 Verdict::Look(Look::Namespace) => {
                     let namespace = key.namespace.as_str();
-                    if !self.view.wait_for(WATCH_LAG, |view| view.namespace(namespace).is_some()).await {
+                    if !self
+                        .view
+                        .wait_for(WATCH_LAG, |view| view.namespace(namespace).is_some())
+                        .await
+                    {
                         return Err(AdmissionError::NoNamespace(namespace.to_owned()));
                     }
                 }
@@ -183,11 +233,21 @@ impl Admission {
     }
 
     /// Decides, and reserves what was chosen under the same lock: two requests never get one ordinal.
-    fn verdict(&self, request: &Request<'_>, pod: &RawPod<'_>, key: &FlockKey, live: Option<&Flock>) -> Verdict {
+    fn verdict(
+        &self,
+        request: &Request<'_>,
+        pod: &RawPod<'_>,
+        key: &FlockKey,
+        live: Option<&Flock>,
+    ) -> Verdict {
         let view = self.view.read();
         let mut reservations = self.reservations.lock();
         let now = Timestamp::now();
-        let end = if *self.leader.borrow() { End::Low } else { End::High };
+        let end = if *self.leader.borrow() {
+            End::Low
+        } else {
+            End::High
+        };
         let context = Context {
             view: &view,
             flock: live.unwrap_or_else(|| view.flock(key)),
@@ -198,7 +258,11 @@ impl Admission {
         };
         let verdict = decide(&request.namespace, pod, &context);
         let for_real = request.dry_run != Some(true);
-        if let Verdict::Member { ordinal, chosen: true, .. } = verdict
+        if let Verdict::Member {
+            ordinal,
+            chosen: true,
+            ..
+        } = verdict
             && for_real
         {
             let owner = pod.controller().map_or("", |owner| &owner.uid);
@@ -211,13 +275,24 @@ impl Admission {
 
 fn refused(refusal: &Refusal) -> Decision {
     let (code, reason) = refusal.status();
-    let answer = Answer::Refused { code, reason, message: refusal.to_string() };
-    Decision { answer, warnings: Vec::new(), verdict: refusal.reason() }
+    let answer = Answer::Refused {
+        code,
+        reason,
+        message: refusal.to_string(),
+    };
+    Decision {
+        answer,
+        warnings: Vec::new(),
+        verdict: refusal.reason(),
+    }
 }
 
 /// The routes of both webhooks.
 pub fn routes(admission: Arc<Admission>) -> Router {
-    Router::new().route("/mutate", post(mutate)).route("/validate", post(validate)).with_state(admission)
+    Router::new()
+        .route("/mutate", post(mutate))
+        .route("/validate", post(validate))
+        .with_state(admission)
 }
 
 async fn mutate(State(admission): State<Arc<Admission>>, body: Bytes) -> Response {
@@ -238,7 +313,12 @@ async fn mutate(State(admission): State<Arc<Admission>>, body: Bytes) -> Respons
         }
         Err(problem) => {
             admission.metrics.answered("error", started.elapsed());
-            error!(uid = &*request.uid, namespace = &*request.namespace, error = format!("{problem:#}"), "undecided");
+            error!(
+                uid = &*request.uid,
+                namespace = &*request.namespace,
+                error = format!("{problem:#}"),
+                "undecided"
+            );
             (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response()
         }
     }
@@ -255,9 +335,22 @@ fn log(request: &Request<'_>, decision: &Decision) {
     match &decision.answer {
         Answer::Allowed(ops) if ops.is_empty() => debug!(uid, namespace, verdict, dry_run, "allowed"),
         Answer::Allowed(ops) => {
-            let name = ops.iter().find(|op| op.path() == "/metadata/name").and_then(|op| op.text());
-            info!(uid, namespace, verdict, dry_run, name, operations = ops.len(), "allowed");
+            let name = ops
+                .iter()
+                .find(|op| op.path() == "/metadata/name")
+                .and_then(|op| op.text());
+            info!(
+                uid,
+                namespace,
+                verdict,
+                dry_run,
+                name,
+                operations = ops.len(),
+                "allowed"
+            );
         }
-        Answer::Refused { code, message, .. } => info!(uid, namespace, verdict, dry_run, code, message, "refused"),
+        Answer::Refused { code, message, .. } => {
+            info!(uid, namespace, verdict, dry_run, code, message, "refused")
+        }
     }
 }

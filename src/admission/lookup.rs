@@ -29,14 +29,24 @@ impl Lookup {
         let sets = Api::<ReplicaSet>::namespaced(self.client.clone(), namespace);
         let controllers = Api::<ReplicationController>::namespaced(self.client.clone(), namespace);
         self.requests.inc_by(3);
-        let (pods, sets, controllers) =
-            tokio::try_join!(pods.list(&members), sets.list(&members), controllers.list(&members))?;
+        let (pods, sets, controllers) = tokio::try_join!(
+            pods.list(&members),
+            sets.list(&members),
+            controllers.list(&members)
+        )?;
         let mut flock = Flock::default();
         flock.extend(
-            pods.iter().filter_map(PodFacts::read).filter(|(k, _)| k == key).map(|(_, pod)| pod),
+            pods.iter()
+                .filter_map(PodFacts::read)
+                .filter(|(k, _)| k == key)
+                .map(|(_, pod)| pod),
             sets.iter()
                 .filter_map(WorkloadFacts::read_replica_set)
-                .chain(controllers.iter().filter_map(WorkloadFacts::read_replication_controller))
+                .chain(
+                    controllers
+                        .iter()
+                        .filter_map(WorkloadFacts::read_replication_controller),
+                )
                 .filter(|(k, _)| k == key)
                 .map(|(_, workload)| workload),
         );
@@ -55,18 +65,29 @@ impl Lookup {
         self.requests.inc();
         let read = if kind == "ReplicaSet" {
             let api = Api::<ReplicaSet>::namespaced(self.client.clone(), namespace);
-            api.get_opt(name).await?.as_ref().and_then(WorkloadFacts::read_replica_set)
+            api.get_opt(name)
+                .await?
+                .as_ref()
+                .and_then(WorkloadFacts::read_replica_set)
         } else {
             let api = Api::<ReplicationController>::namespaced(self.client.clone(), namespace);
-            api.get_opt(name).await?.as_ref().and_then(WorkloadFacts::read_replication_controller)
+            api.get_opt(name)
+                .await?
+                .as_ref()
+                .and_then(WorkloadFacts::read_replication_controller)
         };
-        Ok(read.filter(|(k, workload)| k == key && workload.uid == uid).map(|(_, workload)| workload))
+        Ok(read
+            .filter(|(k, workload)| k == key && workload.uid == uid)
+            .map(|(_, workload)| workload))
     }
 
     /// Whether a pod of any kind has the name of this ordinal.
     pub async fn is_taken(&self, key: &FlockKey, ordinal: Ordinal) -> Result<bool, Error> {
         let api = Api::<Pod>::namespaced(self.client.clone(), key.namespace.as_str());
         self.requests.inc();
-        Ok(api.get_metadata_opt(&format!("{}-{ordinal}", key.flock)).await?.is_some())
+        Ok(api
+            .get_metadata_opt(&format!("{}-{ordinal}", key.flock))
+            .await?
+            .is_some())
     }
 }

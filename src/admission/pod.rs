@@ -253,10 +253,17 @@ impl RawSpec<'_> {
     /// What its volumes need, but for their sizes.
     pub fn needs(&self) -> Needs {
         let all = |containers: &Option<Vec<RawContainer<'_>>>| {
-            let each = containers.iter().flatten().map(|container| container.security_context.into());
+            let each = containers
+                .iter()
+                .flatten()
+                .map(|container| container.security_context.into());
             each.collect::<Vec<Security>>()
         };
-        Needs::of(self.security_context.into(), all(&self.containers), all(&self.init_containers))
+        Needs::of(
+            self.security_context.into(),
+            all(&self.containers),
+            all(&self.init_containers),
+        )
     }
 }
 

@@ -11,7 +11,8 @@ pub enum Refusal {
     /// The label's value or the namespace is no DNS label.
     #[error(
         "label {} has the value {value:?}, which cannot be a host's name; use at most 63 of a-z, 0-9 and -, \
-         neither first nor last a dash", keys::NAME
+         neither first nor last a dash",
+        keys::NAME
     )]
     BadName {
         /// The value.
@@ -27,7 +28,9 @@ pub enum Refusal {
     )]
     NoServiceName(DnsLabel),
     /// `<flock>-<ordinal>` is longer than a hostname may be.
-    #[error("the name {0}-{1} has more than 63 characters, so it cannot be a hostname; shorten the flock's name")]
+    #[error(
+        "the name {0}-{1} has more than 63 characters, so it cannot be a hostname; shorten the flock's name"
+    )]
     NameTooLong(DnsLabel, Ordinal),
     /// A controller that can't have members.
     #[error(
@@ -45,7 +48,8 @@ pub enum Refusal {
     /// A StatefulSet with another name.
     #[error(
         "pods of StatefulSet {set} are named after it, so they cannot be members of flock {flock}; set the label \
-         {} of its template to {set}", keys::NAME
+         {} of its template to {set}",
+        keys::NAME
     )]
     OtherStatefulSet {
         /// The set's name.
@@ -56,7 +60,8 @@ pub enum Refusal {
     /// A named pod whose name is no member's.
     #[error(
         "pod {name} cannot be a member of flock {flock}: members are named {flock}-<ordinal>, such as {flock}-0; \
-         rename it, give it a generateName, or take the label {} off", keys::NAME
+         rename it, give it a generateName, or take the label {} off",
+        keys::NAME
     )]
     OtherName {
         /// The pod's name.
@@ -65,7 +70,10 @@ pub enum Refusal {
         flock: DnsLabel,
     },
     /// A named pod whose ordinal its own annotation excludes.
-    #[error("pod {name} has ordinal {ordinal}, which its annotation {} ({set}) excludes", keys::ORDINALS)]
+    #[error(
+        "pod {name} has ordinal {ordinal}, which its annotation {} ({set}) excludes",
+        keys::ORDINALS
+    )]
     OutsideItsSet {
         /// The pod's name.
         name: String,
@@ -114,7 +122,8 @@ pub enum Refusal {
     /// A volume that `flock.dev/volumes` names is not an emptyDir.
     #[error(
         "annotation {} names the volume {volume}, which is {is}; only an emptyDir on disk can become a member's \
-         storage", keys::VOLUMES
+         storage",
+        keys::VOLUMES
     )]
     OtherVolume {
         /// The volume.
@@ -172,7 +181,9 @@ pub enum Refusal {
         workload: String,
     },
     /// The owner does not exist (any more).
-    #[error("{kind} {name} with uid {uid} does not exist in namespace {namespace}, so its pod has no ordinal")]
+    #[error(
+        "{kind} {name} with uid {uid} does not exist in namespace {namespace}, so its pod has no ordinal"
+    )]
     NoOwner {
         /// The owner's kind.
         kind: String,
@@ -195,9 +206,10 @@ impl Refusal {
             | Self::AllHeld { .. }
             | Self::NoReplicas { .. }
             | Self::NoOwner { .. } => (409, "Conflict"),
-            Self::WrongKind { .. } | Self::OtherStatefulSet { .. } | Self::HostNetwork | Self::NodeName(_) => {
-                (403, "Forbidden")
-            }
+            Self::WrongKind { .. }
+            | Self::OtherStatefulSet { .. }
+            | Self::HostNetwork
+            | Self::NodeName(_) => (403, "Forbidden"),
             _ => (422, "Invalid"),
         }
     }
@@ -231,7 +243,11 @@ pub(super) fn held(
     describe: impl Fn(Ordinal) -> Option<Holder>,
 ) -> Refusal {
     const SHOWN: usize = 4;
-    let holders: Vec<_> = set.iter().take(1000).filter_map(|o| describe(o).map(|holder| (o, holder))).collect();
+    let holders: Vec<_> = set
+        .iter()
+        .take(1000)
+        .filter_map(|o| describe(o).map(|holder| (o, holder)))
+        .collect();
     let mut text: Vec<_> = holders
         .iter()
         .take(SHOWN)
@@ -245,7 +261,12 @@ pub(super) fn held(
     } else {
         "it is tried again as soon as one of them is gone"
     };
-    Refusal::AllHeld { flock: key.flock.clone(), set: set.clone(), holders: text.join(", "), way_out }
+    Refusal::AllHeld {
+        flock: key.flock.clone(),
+        set: set.clone(),
+        holders: text.join(", "),
+        way_out,
+    }
 }
 
 /// A holder in words.
@@ -257,7 +278,10 @@ pub(super) struct Holder {
 impl Holder {
     /// A pod that has the flock's label.
     pub(super) fn pod(pod: &PodFacts) -> Self {
-        let owner = pod.owner.as_ref().map_or_else(|| "a bare pod".into(), |o| format!("of {} {}", o.kind, o.name));
+        let owner = pod
+            .owner
+            .as_ref()
+            .map_or_else(|| "a bare pod".into(), |o| format!("of {} {}", o.kind, o.name));
         let over = pod.phase == Phase::Over;
         let state = match (pod.terminating, over, pod.ready_since.is_some()) {
             (true, _, _) => "terminating",
@@ -265,16 +289,25 @@ impl Holder {
             (_, _, true) => "ready",
             _ => "not ready",
         };
-        Self { state: format!("{state}, {owner}"), needs_user: over && pod.owner.is_none() }
+        Self {
+            state: format!("{state}, {owner}"),
+            needs_user: over && pod.owner.is_none(),
+        }
     }
 
     /// A pod without it.
     pub(super) fn stranger() -> Self {
-        Self { state: "a pod that is no member".into(), needs_user: true }
+        Self {
+            state: "a pod that is no member".into(),
+            needs_user: true,
+        }
     }
 
     /// One that is being created.
     pub(super) fn reserved() -> Self {
-        Self { state: "being created".into(), needs_user: false }
+        Self {
+            state: "being created".into(),
+            needs_user: false,
+        }
     }
 }

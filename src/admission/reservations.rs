@@ -32,9 +32,17 @@ pub enum Hold {
 
 #[derive(Clone, Debug)]
 enum Entry {
-    Offered { owner: String, request: String, at: Timestamp },
-    FoundFree { at: Timestamp },
-    FoundHeld { at: Timestamp },
+    Offered {
+        owner: String,
+        request: String,
+        at: Timestamp,
+    },
+    FoundFree {
+        at: Timestamp,
+    },
+    FoundHeld {
+        at: Timestamp,
+    },
 }
 
 /// The reservations of this replica.
@@ -58,7 +66,11 @@ impl Reservations {
     /// Gives an ordinal to a request.
     pub fn reserve(&mut self, key: &FlockKey, ordinal: Ordinal, owner: &str, request: &str, now: Timestamp) {
         self.sweep(now);
-        let entry = Entry::Offered { owner: owner.into(), request: request.into(), at: now };
+        let entry = Entry::Offered {
+            owner: owner.into(),
+            request: request.into(),
+            at: now,
+        };
         self.flocks.entry(key.clone()).or_default().insert(ordinal, entry);
     }
 
@@ -74,7 +86,11 @@ impl Reservations {
 
     /// A live look at the name found nobody, or somebody.
     pub fn looked(&mut self, key: &FlockKey, ordinal: Ordinal, held: bool, now: Timestamp) {
-        let entry = if held { Entry::FoundHeld { at: now } } else { Entry::FoundFree { at: now } };
+        let entry = if held {
+            Entry::FoundHeld { at: now }
+        } else {
+            Entry::FoundFree { at: now }
+        };
         self.flocks.entry(key.clone()).or_default().insert(ordinal, entry);
     }
 
@@ -98,7 +114,10 @@ impl Reservations {
 
     /// Bounds the memory: what nobody settled is forgotten, at most once a minute.
     fn sweep(&mut self, now: Timestamp) {
-        if self.swept.is_some_and(|last| now.duration_since(last) < FORGOTTEN) {
+        if self
+            .swept
+            .is_some_and(|last| now.duration_since(last) < FORGOTTEN)
+        {
             return;
         }
         self.swept = Some(now);
@@ -140,7 +159,10 @@ mod tests {
         reservations.looked(&key(), zero(), false, at(300));
         assert_eq!(reservations.hold(&key(), zero(), at(400)), Hold::None);
         reservations.reserve(&key(), zero(), "owner", "another", at(400));
-        assert_eq!(reservations.offered_to(&key(), zero()), Some(("owner", "another")));
+        assert_eq!(
+            reservations.offered_to(&key(), zero()),
+            Some(("owner", "another"))
+        );
         assert_eq!(reservations.hold(&key(), zero(), at(5_000)), Hold::Suspect);
     }
 

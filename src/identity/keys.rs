@@ -34,7 +34,17 @@ pub const DATA_LOST: &str = "flock.dev/data-lost";
 
 /// Every annotation that a user may write on a template.
 pub const TEMPLATE_ANNOTATIONS: [&str; 11] = [
-    ORDINALS, VOLUMES, STORAGE, STORAGE_CLASS, PIN, NODES, START, ON_NODE_LOSS, SERVICE, VOLUME_OWNER, DATA_GUARD,
+    ORDINALS,
+    VOLUMES,
+    STORAGE,
+    STORAGE_CLASS,
+    PIN,
+    NODES,
+    START,
+    ON_NODE_LOSS,
+    SERVICE,
+    VOLUME_OWNER,
+    DATA_GUARD,
 ];
 
 /// Annotation that Flock writes on a ReplicaSet to end its back-off: when it did so last.

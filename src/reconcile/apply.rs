@@ -60,8 +60,14 @@ impl Apply {
     /// Carries out one action.
     pub async fn run(&self, key: &FlockKey, action: &Action) -> Result<(), ApplyError> {
         let result = match action {
-            Action::CreateService { name, ports, selects, record } => {
-                self.create_service(key, name, ports, *selects, record.as_deref()).await
+            Action::CreateService {
+                name,
+                ports,
+                selects,
+                record,
+            } => {
+                self.create_service(key, name, ports, *selects, record.as_deref())
+                    .await
             }
             Action::MendService { name, version, ports } => {
                 let patch = json!({
@@ -78,7 +84,11 @@ impl Apply {
                 let services = Api::<Service>::namespaced(self.client.clone(), key.namespace.as_str());
                 services.delete(name, &uid_precondition(uid)).await.map(|_| ())
             }
-            Action::WriteRecord { service, version, record } => {
+            Action::WriteRecord {
+                service,
+                version,
+                record,
+            } => {
                 let patch = json!({
                     "metadata": { "resourceVersion": version, "annotations": { keys::PLACES: record } },
                 });
@@ -100,11 +110,16 @@ impl Apply {
             Action::Wake { kind, name, uid } => self.wake(key, *kind, name, uid).await,
             Action::Evict { pod, uid, .. } => match self.evict(key, pod, uid).await {
                 Err(Error::Api(status)) if status.code == 429 => {
-                    return Err(ApplyError::Blocked { pod: pod.clone(), message: status.message.clone() });
+                    return Err(ApplyError::Blocked {
+                        pod: pod.clone(),
+                        message: status.message.clone(),
+                    });
                 }
                 other => other,
             },
-            Action::Delete { pod, uid, version, .. } => {
+            Action::Delete {
+                pod, uid, version, ..
+            } => {
                 let params = DeleteParams {
                     preconditions: Some(Preconditions {
                         uid: Some(uid.clone()),
@@ -121,8 +136,14 @@ impl Apply {
             }
         };
         result.map_err(|source| match source {
-            Error::Api(status) if matches!(status.code, 404 | 409) => ApplyError::Outdated(status.message.clone()),
-            source => ApplyError::Api { action: action.name(), key: key.clone(), source },
+            Error::Api(status) if matches!(status.code, 404 | 409) => {
+                ApplyError::Outdated(status.message.clone())
+            }
+            source => ApplyError::Api {
+                action: action.name(),
+                key: key.clone(),
+                source,
+            },
         })
     }
 
@@ -161,7 +182,9 @@ impl Apply {
 
     async fn patch_service(&self, key: &FlockKey, name: &str, patch: &Value) -> Result<(), Error> {
         let services = Api::<Service>::namespaced(self.client.clone(), key.namespace.as_str());
-        let patched = services.patch(name, &patch_manager(), &Patch::Merge(patch)).await?;
+        let patched = services
+            .patch(name, &patch_manager(), &Patch::Merge(patch))
+            .await?;
         self.saw_service(&patched);
         Ok(())
     }
@@ -171,28 +194,48 @@ impl Apply {
         let patch = json!({ "metadata": { "uid": uid, "labels": labels } });
         let nodes = Api::<Node>::all(self.client.clone());
         let patched = nodes.patch(node, &patch_manager(), &Patch::Merge(&patch)).await?;
-        self.view.update(|view| view.apply_node(NodeFacts::from(&patched)));
+        self.view
+            .update(|view| view.apply_node(NodeFacts::from(&patched)));
         Ok(())
     }
 
     async fn confirm_gone(&self, key: &FlockKey, what: &Gone) -> Result<(), ApplyError> {
         let client = self.client.clone();
         let (found, name) = match what {
-            Gone::Node(name) => (Api::<Node>::all(client).get_metadata_opt(name).await.map(|o| o.is_some()), name),
+            Gone::Node(name) => (
+                Api::<Node>::all(client)
+                    .get_metadata_opt(name)
+                    .await
+                    .map(|o| o.is_some()),
+                name,
+            ),
             Gone::Machine(name) => {
                 let node = Api::<Node>::all(client).get_opt(name).await;
                 let facts = node.map(|node| node.as_ref().map(NodeFacts::from));
                 // One that is gone altogether is another case, which the next look finds.
-                (facts.map(|facts| lost(facts.as_ref()) != Some(Proof::OutOfService)), name)
+                (
+                    facts.map(|facts| lost(facts.as_ref()) != Some(Proof::OutOfService)),
+                    name,
+                )
             }
-            Gone::Namespace(name) => {
-                (Api::<Namespace>::all(client).get_metadata_opt(name).await.map(|o| o.is_some()), name)
-            }
+            Gone::Namespace(name) => (
+                Api::<Namespace>::all(client)
+                    .get_metadata_opt(name)
+                    .await
+                    .map(|o| o.is_some()),
+                name,
+            ),
         };
         match found {
             Ok(false) => Ok(()),
-            Ok(true) => Err(ApplyError::Outdated(format!("{name}, which seemed to be gone, exists: it"))),
-            Err(source) => Err(ApplyError::Api { action: "confirm_gone", key: key.clone(), source }),
+            Ok(true) => Err(ApplyError::Outdated(format!(
+                "{name}, which seemed to be gone, exists: it"
+            ))),
+            Err(source) => Err(ApplyError::Api {
+                action: "confirm_gone",
+                key: key.clone(),
+                source,
+            }),
         }
     }
 
@@ -203,7 +246,9 @@ impl Apply {
             "spec": { "schedulingGates": [{ "$patch": "delete", "name": keys::GATE }] },
         });
         let pods = Api::<Pod>::namespaced(self.client.clone(), key.namespace.as_str());
-        pods.patch(pod, &patch_manager(), &Patch::Strategic(&patch)).await.map(|_| ())
+        pods.patch(pod, &patch_manager(), &Patch::Strategic(&patch))
+            .await
+            .map(|_| ())
     }
 
     async fn wake(&self, key: &FlockKey, kind: WorkloadKind, name: &str, uid: &str) -> Result<(), Error> {
@@ -213,7 +258,9 @@ impl Apply {
         let (params, patch) = (patch_manager(), Patch::Merge(&patch));
         match kind {
             WorkloadKind::ReplicaSet => {
-                Api::<ReplicaSet>::namespaced(client, namespace).patch_metadata(name, &params, &patch).await?;
+                Api::<ReplicaSet>::namespaced(client, namespace)
+                    .patch_metadata(name, &params, &patch)
+                    .await?;
             }
             WorkloadKind::ReplicationController => {
                 Api::<ReplicationController>::namespaced(client, namespace)
@@ -225,8 +272,10 @@ impl Apply {
     }
 
     async fn evict(&self, key: &FlockKey, pod: &str, uid: &str) -> Result<(), Error> {
-        let params =
-            EvictParams { delete_options: Some(uid_precondition(uid)), ..EvictParams::default() };
+        let params = EvictParams {
+            delete_options: Some(uid_precondition(uid)),
+            ..EvictParams::default()
+        };
         let pods = Api::<Pod>::namespaced(self.client.clone(), key.namespace.as_str());
         pods.evict(pod, &params).await?;
         self.leaves(key, pod, uid);
@@ -254,15 +303,24 @@ fn port(port: &PortFacts) -> Value {
 
 pub(super) fn uid_precondition(uid: &str) -> DeleteParams {
     DeleteParams {
-        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
         ..DeleteParams::default()
     }
 }
 
 pub(super) fn manager() -> PostParams {
-    PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() }
+    PostParams {
+        field_manager: Some(MANAGER.into()),
+        ..PostParams::default()
+    }
 }
 
 pub(super) fn patch_manager() -> PatchParams {
-    PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some(MANAGER.into()),
+        ..PatchParams::default()
+    }
 }

@@ -115,8 +115,12 @@ impl Controller {
                 () = timer => {}
             }
             let now = Instant::now();
-            let due: Vec<_> =
-                self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+            let due: Vec<_> = self
+                .due
+                .iter()
+                .filter(|(_, at)| **at <= now)
+                .map(|(key, _)| key.clone())
+                .collect();
             for key in due {
                 if !*leads.borrow() {
                     return;
@@ -147,10 +151,21 @@ impl Controller {
             debug!(flock = %key, actions = ?plan.actions, "planned");
         }
         let outcome = carry_out(&self.apply, &self.metrics, key, &plan.actions, leads).await;
-        let Some(Outcome { done, blocked, failed }) = outcome else { return };
+        let Some(Outcome {
+            done,
+            blocked,
+            failed,
+        }) = outcome
+        else {
+            return;
+        };
         for index in &done {
-            if let Some(Action::WriteRecord { record, .. } | Action::CreateService { record: Some(record), .. }) =
-                plan.actions.get(*index)
+            if let Some(
+                Action::WriteRecord { record, .. }
+                | Action::CreateService {
+                    record: Some(record), ..
+                },
+            ) = plan.actions.get(*index)
             {
                 plan.memory.record = Record::parse(record).ok();
             }
@@ -174,7 +189,14 @@ impl Controller {
         self.finish(key, plan.memory, plan.again, failed, !blocked.is_empty());
     }
 
-    fn finish(&mut self, key: &FlockKey, memory: Memory, again: Option<Timestamp>, failed: bool, blocked: bool) {
+    fn finish(
+        &mut self,
+        key: &FlockKey,
+        memory: Memory,
+        again: Option<Timestamp>,
+        failed: bool,
+        blocked: bool,
+    ) {
         if memory == Memory::default() {
             self.memories.remove(key);
         } else {
@@ -190,15 +212,29 @@ impl Controller {
         }
         if let Some(at) = again {
             let wait = at.duration_since(Timestamp::now());
-            self.look_again(key, Duration::try_from(wait).unwrap_or(Duration::ZERO) + Duration::from_millis(1));
+            self.look_again(
+                key,
+                Duration::try_from(wait).unwrap_or(Duration::ZERO) + Duration::from_millis(1),
+            );
         }
     }
 
     fn plan(&self, key: &FlockKey) -> Plan {
         let view = self.view.read();
-        let namespace_uid = view.namespace(key.namespace.as_str()).map(|namespace| namespace.uid.as_str());
-        let memory = self.memories.get(key).cloned().unwrap_or_default().within(namespace_uid);
-        let budgets = self.deployments.iter().map(|(uid, (budget, _))| (uid.clone(), *budget)).collect();
+        let namespace_uid = view
+            .namespace(key.namespace.as_str())
+            .map(|namespace| namespace.uid.as_str());
+        let memory = self
+            .memories
+            .get(key)
+            .cloned()
+            .unwrap_or_default()
+            .within(namespace_uid);
+        let budgets = self
+            .deployments
+            .iter()
+            .map(|(uid, (budget, _))| (uid.clone(), *budget))
+            .collect();
         plan(&Observed {
             key,
             view: &view,
@@ -262,12 +298,16 @@ impl Controller {
                 .filter(|owner| matches!(owner.kind.as_str(), "ReplicaSet" | "ReplicationController"))
                 .filter(|owner| !flock.workloads().contains_key(&owner.uid));
             // Those without the label, whether they have pods or wait for their first.
-            let known = flock.workloads().values().filter(|workload| !workload.labelled).map(|workload| Owner {
-                api_version: workload.kind.api_version().into(),
-                kind: workload.kind.name().into(),
-                name: workload.name.clone(),
-                uid: workload.uid.clone(),
-            });
+            let known = flock
+                .workloads()
+                .values()
+                .filter(|workload| !workload.labelled)
+                .map(|workload| Owner {
+                    api_version: workload.kind.api_version().into(),
+                    kind: workload.kind.name().into(),
+                    name: workload.name.clone(),
+                    uid: workload.uid.clone(),
+                });
             let owners: Vec<_> = of_pods
                 .chain(known)
                 .map(|owner| (owner.uid.clone(), owner))
@@ -277,7 +317,8 @@ impl Controller {
             (deployments, owners)
         };
         let fresh = |at: &Instant| at.elapsed() < LOOKED_UP;
-        self.deployments.retain(|_, (_, at)| at.elapsed() < LOOKED_UP * 12);
+        self.deployments
+            .retain(|_, (_, at)| at.elapsed() < LOOKED_UP * 12);
         self.unlabelled.retain(|_, at| at.elapsed() < LOOKED_UP * 12);
         for (owner, desired) in deployments {
             if self.deployments.get(&owner.uid).is_some_and(|(_, at)| fresh(at)) {
@@ -285,7 +326,8 @@ impl Controller {
             }
             let api = Api::<Deployment>::namespaced(self.client.clone(), key.namespace.as_str());
             if let Some(deployment) = api.get_opt(&owner.name).await? {
-                self.deployments.insert(owner.uid, (budget(&deployment, desired), Instant::now()));
+                self.deployments
+                    .insert(owner.uid, (budget(&deployment, desired), Instant::now()));
             }
         }
         for owner in owners {
@@ -313,11 +355,17 @@ impl Controller {
     ) -> Result<Option<(FlockKey, WorkloadFacts)>, kube::Error> {
         let (client, namespace) = (self.client.clone(), key.namespace.as_str());
         Ok(if kind == "ReplicaSet" {
-            let set = Api::<ReplicaSet>::namespaced(client, namespace).get_opt(name).await?;
+            let set = Api::<ReplicaSet>::namespaced(client, namespace)
+                .get_opt(name)
+                .await?;
             set.as_ref().and_then(WorkloadFacts::read_replica_set)
         } else {
-            let controller = Api::<ReplicationController>::namespaced(client, namespace).get_opt(name).await?;
-            controller.as_ref().and_then(WorkloadFacts::read_replication_controller)
+            let controller = Api::<ReplicationController>::namespaced(client, namespace)
+                .get_opt(name)
+                .await?;
+            controller
+                .as_ref()
+                .and_then(WorkloadFacts::read_replication_controller)
         })
     }
 }
@@ -336,4 +384,3 @@ fn budget(deployment: &Deployment, desired: u32) -> u32 {
         None => 0,
     }
 }
-

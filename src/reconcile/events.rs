@@ -65,10 +65,7 @@ impl Events {
             // One that is used again takes a second event of one reason for a repetition of the first, whatever it
             // says (`EventKey` in `kube_runtime::events`).
             let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-            if let Err(error) = recorder
-                .publish(&event, &reference(key, &note.subject))
-                .await
-            {
+            if let Err(error) = recorder.publish(&event, &reference(key, &note.subject)).await {
                 warn!(%error, flock = %key, reason = note.reason, note = note.message, "event not published");
             }
         }
@@ -192,7 +189,10 @@ mod tests {
     async fn a_sentence_that_changes_all_the_time_is_told_so_often_and_no_more() {
         let sentences: Vec<_> = (0..1000).map(|number| format!("0/{number} nodes fit")).collect();
         let notes: Vec<[&str; 1]> = sentences.iter().map(|sentence| [sentence.as_str()]).collect();
-        let looks: Vec<_> = (0..).zip(&notes).map(|(at, note)| (at / 100, &note[..])).collect();
+        let looks: Vec<_> = (0..)
+            .zip(&notes)
+            .map(|(at, note)| (at / 100, &note[..]))
+            .collect();
         assert_eq!(told(&looks).await.len(), BURST);
     }
 

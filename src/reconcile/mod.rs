@@ -10,7 +10,7 @@ mod events;
 pub mod plan;
 mod storage;
 
-pub use apply::{ApplyError, Apply};
+pub use apply::{Apply, ApplyError};
 pub use controller::Controller;
 pub use plan::PlanConfig;
 pub use storage::own_image;

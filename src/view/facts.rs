@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{
-    Namespace, Pod, PodSpec, PodTemplateSpec, ReplicationController, Service,
-};
+use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec, PodTemplateSpec, ReplicationController, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::identity::{FlockKey, Ordinal, Settings, SettingsError, keys};
@@ -61,7 +59,10 @@ pub struct Template {
 
 impl Template {
     /// The template's facts from annotations and spec.
-    pub fn new(annotations: Option<&std::collections::BTreeMap<String, String>>, spec: Option<&PodSpec>) -> Self {
+    pub fn new(
+        annotations: Option<&std::collections::BTreeMap<String, String>>,
+        spec: Option<&PodSpec>,
+    ) -> Self {
         let settings = Settings::parse(|key| annotations.and_then(|a| a.get(key)).map(String::as_str));
         let mut ports: Vec<_> = spec
             .into_iter()
@@ -158,7 +159,12 @@ impl PodFacts {
             }),
             ready_since: condition("Ready")
                 .filter(|ready| ready.status == "True" && phase == Phase::Alive)
-                .map(|ready| ready.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |Time(t)| *t)),
+                .map(|ready| {
+                    ready
+                        .last_transition_time
+                        .as_ref()
+                        .map_or(Timestamp::UNIX_EPOCH, |Time(t)| *t)
+                }),
             terminating: meta.deletion_timestamp.is_some(),
             gated: spec
                 .and_then(|s| s.scheduling_gates.as_ref())
@@ -170,7 +176,8 @@ impl PodFacts {
             created: meta.creation_timestamp.as_ref().map(|Time(t)| *t),
             subdomain: spec.and_then(|s| s.subdomain.clone()),
             // Its own uid, so that no template can say it of all pods to come.
-            data_lost: annotations.and_then(|a| a.get(keys::DATA_LOST)) == meta.uid.as_ref() && meta.uid.is_some(),
+            data_lost: annotations.and_then(|a| a.get(keys::DATA_LOST)) == meta.uid.as_ref()
+                && meta.uid.is_some(),
             template: Arc::new(Template::new(annotations, spec)),
         };
         Some((key, facts))
@@ -189,7 +196,9 @@ impl PodFacts {
     /// When it will have been Ready for long enough, if it stays so.
     pub fn available_at(&self, min_ready_seconds: i64) -> Option<Timestamp> {
         let since = self.ready_since?;
-        since.checked_add(jiff::SignedDuration::from_secs(min_ready_seconds)).ok()
+        since
+            .checked_add(jiff::SignedDuration::from_secs(min_ready_seconds))
+            .ok()
     }
 
     /// Whether `uid` is its controller.
@@ -327,19 +336,31 @@ impl WorkloadFacts {
     ) -> Option<(FlockKey, Self)> {
         let template_meta = template.and_then(|t| t.metadata.as_ref());
         let key = flock_of(meta, template_meta.and_then(|m| m.labels.as_ref()))?;
-        let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name)).map(String::as_str);
+        let annotation = |name: &str| {
+            meta.annotations
+                .as_ref()
+                .and_then(|a| a.get(name))
+                .map(String::as_str)
+        };
         let replicas = u32::try_from(replicas.unwrap_or(1)).unwrap_or(0);
         let deployment = controller(meta).filter(|owner| owner.kind == "Deployment");
         // The annotation is trusted only where a Deployment stands behind it.
-        let desired = deployment.as_ref().and_then(|_| annotation(keys::DESIRED_REPLICAS)?.parse().ok());
+        let desired = deployment
+            .as_ref()
+            .and_then(|_| annotation(keys::DESIRED_REPLICAS)?.parse().ok());
         let facts = Self {
             kind,
             name: meta.name.clone()?,
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
-            labelled: meta.labels.as_ref().is_some_and(|labels| labels.contains_key(keys::NAME)),
+            labelled: meta
+                .labels
+                .as_ref()
+                .is_some_and(|labels| labels.contains_key(keys::NAME)),
             deployment,
-            revision: annotation(keys::REVISION).and_then(|text| text.parse().ok()).unwrap_or(0),
+            revision: annotation(keys::REVISION)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
             replicas,
             desired: desired.unwrap_or(replicas),
             min_ready_seconds: min_ready_seconds.unwrap_or(0).into(),
@@ -374,7 +395,11 @@ impl From<&ObjectMeta> for NamespaceFacts {
         Self {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
-            enforce: meta.labels.as_ref().and_then(|l| l.get("pod-security.kubernetes.io/enforce")).cloned(),
+            enforce: meta
+                .labels
+                .as_ref()
+                .and_then(|l| l.get("pod-security.kubernetes.io/enforce"))
+                .cloned(),
             terminating: meta.deletion_timestamp.is_some(),
         }
     }
@@ -421,7 +446,9 @@ impl ServiceFacts {
         let meta = &service.metadata;
         let spec = service.spec.as_ref();
         let labels = meta.labels.as_ref();
-        let ours = labels.and_then(|l| l.get(keys::MANAGED_BY)).is_some_and(|by| by == keys::MANAGER);
+        let ours = labels
+            .and_then(|l| l.get(keys::MANAGED_BY))
+            .is_some_and(|by| by == keys::MANAGER);
         let mut ports: Vec<_> = spec
             .and_then(|s| s.ports.as_ref())
             .into_iter()
@@ -443,7 +470,9 @@ impl ServiceFacts {
             made_for: if ours { flock_of(meta, labels) } else { None },
             publishes_not_ready: spec.and_then(|s| s.publish_not_ready_addresses).unwrap_or(false),
             selects: spec.and_then(|s| s.selector.as_ref()).and_then(|selector| {
-                (selector.len() == 1).then(|| selector.get(keys::NAME).cloned()).flatten()
+                (selector.len() == 1)
+                    .then(|| selector.get(keys::NAME).cloned())
+                    .flatten()
             }),
             ports,
             places: places.map(|text| text.as_str().into()),
@@ -461,7 +490,11 @@ fn flock_of(
 }
 
 fn controller(meta: &ObjectMeta) -> Option<Controller> {
-    let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+    let owner = meta
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true))?;
     Some(Controller {
         api_version: owner.api_version.clone(),
         kind: owner.kind.clone(),

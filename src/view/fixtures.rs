@@ -185,7 +185,12 @@ pub(crate) fn service(places: &str) -> ServiceFacts {
 pub(crate) fn node(name: &str, ordinals: &[u32]) -> crate::place::NodeFacts {
     let labels = ordinals
         .iter()
-        .map(|ordinal| (key().node_label(crate::identity::Ordinal::new(*ordinal).unwrap()), String::new()))
+        .map(|ordinal| {
+            (
+                key().node_label(crate::identity::Ordinal::new(*ordinal).unwrap()),
+                String::new(),
+            )
+        })
         .chain([("kubernetes.io/hostname".to_owned(), name.to_owned())])
         .collect();
     let object = k8s_openapi::api::core::v1::Node {

@@ -37,7 +37,10 @@ impl Flock {
 
     /// The pods that hold an ordinal, in its order.
     pub fn members(&self) -> BTreeMap<Ordinal, &PodFacts> {
-        self.holders.iter().filter_map(|(ordinal, name)| Some((*ordinal, self.pods.get(name)?))).collect()
+        self.holders
+            .iter()
+            .filter_map(|(ordinal, name)| Some((*ordinal, self.pods.get(name)?)))
+            .collect()
     }
 
     /// Whether a pod holds an ordinal.
@@ -52,7 +55,9 @@ impl Flock {
 
     /// The live pods of a workload.
     pub fn live_pods_of<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a PodFacts> {
-        self.pods.values().filter(move |pod| pod.is_live() && pod.is_owned_by(uid))
+        self.pods
+            .values()
+            .filter(move |pod| pod.is_live() && pod.is_owned_by(uid))
     }
 
     /// The ordinals that a workload may hold now: the first of its set.
@@ -65,7 +70,9 @@ impl Flock {
 
     /// The ReplicaSet of the same Deployment with the highest revision; a workload without one is its own newest.
     pub fn newest<'a>(&'a self, workload: &'a WorkloadFacts) -> &'a WorkloadFacts {
-        let Some(deployment) = &workload.deployment else { return workload };
+        let Some(deployment) = &workload.deployment else {
+            return workload;
+        };
         self.workloads
             .values()
             .filter(|other| other.deployment.as_ref().is_some_and(|d| d.uid == deployment.uid))
@@ -77,7 +84,11 @@ impl Flock {
     /// How many more pods a workload wants.
     pub fn missing(&self, workload: &WorkloadFacts) -> u32 {
         let live = u32::try_from(self.live_pods_of(&workload.uid).count()).unwrap_or(u32::MAX);
-        if workload.terminating { 0 } else { workload.replicas.saturating_sub(live) }
+        if workload.terminating {
+            0
+        } else {
+            workload.replicas.saturating_sub(live)
+        }
     }
 
     /// The ordinals that should run: the union of what the newest workloads may hold.
@@ -85,7 +96,9 @@ impl Flock {
         self.workloads
             .values()
             .filter(|workload| !workload.terminating && self.newest(workload).uid == workload.uid)
-            .fold(OrdinalSet::empty(), |set, workload| set.union(&Self::allowed(workload)))
+            .fold(OrdinalSet::empty(), |set, workload| {
+                set.union(&Self::allowed(workload))
+            })
     }
 
     /// The names of the governing Services that workloads and pods of the flock use.
@@ -104,7 +117,9 @@ impl Flock {
 
     /// Whether a member waits behind Flock's gate, or for a node that the scheduler refuses.
     pub fn waits_for_a_place(&self) -> bool {
-        self.pods.values().any(|pod| pod.is_live() && (pod.gated || pod.unschedulable.is_some()))
+        self.pods
+            .values()
+            .any(|pod| pod.is_live() && (pod.gated || pod.unschedulable.is_some()))
     }
 
     /// Whether the last pod of this ordinal is known to have gone without ever running, and was `uid`.
@@ -115,7 +130,11 @@ impl Flock {
     /// Whether any workload or pod pins its members to nodes.
     pub fn is_pinned(&self) -> bool {
         let pin = |template: &super::Template| template.settings.as_ref().map_or(Pin::Exclusive, |s| s.pin);
-        self.workloads.values().map(|w| pin(&w.template)).chain(self.pods.values().map(|p| pin(&p.template))).any(|p| p != Pin::None)
+        self.workloads
+            .values()
+            .map(|w| pin(&w.template))
+            .chain(self.pods.values().map(|p| pin(&p.template)))
+            .any(|p| p != Pin::None)
     }
 
     /// Takes in objects that were looked up live.
@@ -146,7 +165,10 @@ impl Flock {
         // Pods of one template are neighbours more often than not: they share its facts.
         let below = self.pods.range(..pod.name.clone()).next_back();
         let above = self.pods.range(pod.name.clone()..).next();
-        let twin = [below, above].into_iter().flatten().find(|(_, other)| other.template == pod.template);
+        let twin = [below, above]
+            .into_iter()
+            .flatten()
+            .find(|(_, other)| other.template == pod.template);
         if let Some((_, twin)) = twin {
             pod.template = Arc::clone(&twin.template);
         }
@@ -160,7 +182,9 @@ impl Flock {
     /// Forgets a pod. Only where its whole life was `seen` is it known whether it ever had a node: one that is missing
     /// from a new list may have run while the watch was interrupted.
     pub(super) fn delete_pod(&mut self, name: &str, uid: &str, seen: bool) -> bool {
-        let Some(pod) = self.pods.get(name).filter(|pod| pod.uid == uid) else { return false };
+        let Some(pod) = self.pods.get(name).filter(|pod| pod.uid == uid) else {
+            return false;
+        };
         if let Some(ordinal) = pod.ordinal {
             if seen && pod.node.is_none() {
                 self.never_bound.insert(ordinal, pod.uid.clone());

@@ -16,7 +16,8 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use facts::{
-    Controller, Failure, NamespaceFacts, Phase, PodFacts, PortFacts, ServiceFacts, Template, WorkloadFacts, WorkloadKind,
+    Controller, Failure, NamespaceFacts, Phase, PodFacts, PortFacts, ServiceFacts, Template, WorkloadFacts,
+    WorkloadKind,
 };
 pub use flock::Flock;
 pub use shared::{SharedView, Source};
@@ -56,12 +57,22 @@ impl View {
     /// places.
     pub fn flock_keys(&self) -> BTreeSet<FlockKey> {
         let places = self.places.keys().chain(self.made.keys());
-        self.flocks.keys().chain(places).chain(self.storage.helped()).cloned().collect()
+        self.flocks
+            .keys()
+            .chain(places)
+            .chain(self.storage.helped())
+            .cloned()
+            .collect()
     }
 
     /// The flocks of a namespace that have a pod or a workload.
-    pub fn neighbours<'a>(&'a self, namespace: &'a DnsLabel) -> impl Iterator<Item = (&'a FlockKey, &'a Flock)> {
-        self.flocks.iter().filter(move |(key, _)| key.namespace == *namespace)
+    pub fn neighbours<'a>(
+        &'a self,
+        namespace: &'a DnsLabel,
+    ) -> impl Iterator<Item = (&'a FlockKey, &'a Flock)> {
+        self.flocks
+            .iter()
+            .filter(move |(key, _)| key.namespace == *namespace)
     }
 
     /// Claims, PersistentVolumes and helpers.
@@ -89,7 +100,9 @@ impl View {
     pub fn place_of(&self, key: &FlockKey, ordinal: Ordinal) -> Option<&NodeName> {
         let nodes = self.places(key).get(&ordinal).filter(|nodes| nodes.len() == 1)?;
         let node = nodes.first()?;
-        let recorded = self.record_service(key).and_then(|service| service.record.as_ref()?.get(ordinal));
+        let recorded = self
+            .record_service(key)
+            .and_then(|service| service.record.as_ref()?.get(ordinal));
         let other_machine = recorded.is_some_and(|place| {
             let found = self.nodes.get(node).and_then(|node| node.machine_id.as_ref());
             place.node == *node && matches!((&place.machine, found), (Some(then), Some(now)) if then != now)
@@ -142,20 +155,30 @@ impl View {
     }
 
     fn drop_pod(&mut self, key: &FlockKey, name: &str, uid: &str, seen: bool) -> Vec<FlockKey> {
-        let gone = self.flocks.get_mut(key).is_some_and(|flock| flock.delete_pod(name, uid, seen));
+        let gone = self
+            .flocks
+            .get_mut(key)
+            .is_some_and(|flock| flock.delete_pod(name, uid, seen));
         self.drop_if_empty(key);
         if gone { vec![key.clone()] } else { Vec::new() }
     }
 
     /// Takes in a ReplicaSet or ReplicationController.
     pub fn apply_workload(&mut self, key: FlockKey, workload: WorkloadFacts) -> Vec<FlockKey> {
-        let changed = self.flocks.entry(key.clone()).or_default().apply_workload(workload);
+        let changed = self
+            .flocks
+            .entry(key.clone())
+            .or_default()
+            .apply_workload(workload);
         if changed { vec![key] } else { Vec::new() }
     }
 
     /// Forgets a workload.
     pub fn delete_workload(&mut self, key: &FlockKey, uid: &str) -> Vec<FlockKey> {
-        let gone = self.flocks.get_mut(key).is_some_and(|flock| flock.delete_workload(uid));
+        let gone = self
+            .flocks
+            .get_mut(key)
+            .is_some_and(|flock| flock.delete_workload(uid));
         self.drop_if_empty(key);
         if gone { vec![key.clone()] } else { Vec::new() }
     }
@@ -169,14 +192,18 @@ impl View {
             .filter(|(_, workload)| !workload.labelled)
             .map(|(key, workload)| (key.clone(), workload.uid.clone()))
             .collect();
-        unlabelled.into_iter().flat_map(|(key, uid)| self.delete_workload(&key, &uid)).collect()
+        unlabelled
+            .into_iter()
+            .flat_map(|(key, uid)| self.delete_workload(&key, &uid))
+            .collect()
     }
 
     /// Takes in a node. A change of what matters for placing concerns every flock that has a place on it, and
     /// those with a member that waits for one.
     pub fn apply_node(&mut self, node: NodeFacts) -> Vec<FlockKey> {
         let old = self.nodes.get(&node.name);
-        if old.is_some_and(|old| old.uid == node.uid && newer(&old.resource_version, &node.resource_version)) {
+        if old.is_some_and(|old| old.uid == node.uid && newer(&old.resource_version, &node.resource_version))
+        {
             return Vec::new();
         }
         let same = old.is_some_and(|old| same_but_for_version(old, &node));
@@ -200,7 +227,9 @@ impl View {
 
     /// Forgets a node.
     pub fn delete_node(&mut self, name: &str) -> Vec<FlockKey> {
-        let Some(node) = self.nodes.get(name) else { return Vec::new() };
+        let Some(node) = self.nodes.get(name) else {
+            return Vec::new();
+        };
         let mut concerned: BTreeSet<_> = node.members.keys().cloned().collect();
         self.unindex_node(name);
         self.nodes.remove(name);
@@ -213,7 +242,11 @@ impl View {
         let changed = self.namespaces.get(&namespace.name) != Some(&namespace);
         let name = namespace.name.clone();
         self.namespaces.insert(name.clone(), namespace);
-        if changed { self.flocks_in(&name) } else { Vec::new() }
+        if changed {
+            self.flocks_in(&name)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Forgets a namespace.
@@ -265,7 +298,8 @@ impl View {
             self.flocks
                 .iter()
                 .filter(|(key, flock)| {
-                    key.namespace.as_str() == service.namespace && flock.service_names(key).contains(&service.name)
+                    key.namespace.as_str() == service.namespace
+                        && flock.service_names(key).contains(&service.name)
                 })
                 .map(|(key, _)| key.clone()),
         );
@@ -273,11 +307,17 @@ impl View {
     }
 
     fn flocks_in(&self, namespace: &str) -> Vec<FlockKey> {
-        self.flock_keys().into_iter().filter(|key| key.namespace.as_str() == namespace).collect()
+        self.flock_keys()
+            .into_iter()
+            .filter(|key| key.namespace.as_str() == namespace)
+            .collect()
     }
 
     fn waiting_flocks(&self) -> impl Iterator<Item = FlockKey> + '_ {
-        self.flocks.iter().filter(|(_, flock)| flock.waits_for_a_place()).map(|(key, _)| key.clone())
+        self.flocks
+            .iter()
+            .filter(|(_, flock)| flock.waits_for_a_place())
+            .map(|(key, _)| key.clone())
     }
 
     fn unindex_service(&mut self, service: &ServiceFacts) {
@@ -313,7 +353,10 @@ impl View {
         for (key, ordinals) in had {
             for ordinal in ordinals {
                 if !node.carries(&key).contains(&ordinal) && !self.places(&key).contains_key(&ordinal) {
-                    self.taken_off.entry(key.clone()).or_default().insert(ordinal, node.name.clone());
+                    self.taken_off
+                        .entry(key.clone())
+                        .or_default()
+                        .insert(ordinal, node.name.clone());
                 }
             }
         }
@@ -335,11 +378,15 @@ impl View {
 
     /// Takes a node out of the index; returns what it carried.
     fn unindex_node(&mut self, name: &str) -> BTreeMap<FlockKey, BTreeSet<Ordinal>> {
-        let Some(node) = self.nodes.get(name) else { return BTreeMap::new() };
+        let Some(node) = self.nodes.get(name) else {
+            return BTreeMap::new();
+        };
         self.garbage.remove(name);
         let had = node.members.clone();
         for (key, ordinals) in &had {
-            let Some(places) = self.places.get_mut(key) else { continue };
+            let Some(places) = self.places.get_mut(key) else {
+                continue;
+            };
             for ordinal in ordinals {
                 if let Some(nodes) = places.get_mut(ordinal) {
                     nodes.remove(name);
@@ -424,7 +471,13 @@ impl View {
                     .services
                     .values()
                     .filter(|service| !seen.contains(&service.uid))
-                    .map(|service| (service.namespace.clone(), service.name.clone(), service.uid.clone()))
+                    .map(|service| {
+                        (
+                            service.namespace.clone(),
+                            service.name.clone(),
+                            service.uid.clone(),
+                        )
+                    })
                     .collect();
                 for (namespace, name, uid) in gone {
                     concerned.extend(self.delete_service(&namespace, &name, &uid));
@@ -445,7 +498,10 @@ impl View {
 /// Whether two looks at a node differ at most in the version: heartbeats change nothing for anyone.
 fn same_but_for_version(old: &NodeFacts, new: &NodeFacts) -> bool {
     let version = old.resource_version.clone();
-    NodeFacts { resource_version: version, ..new.clone() } == *old
+    NodeFacts {
+        resource_version: version,
+        ..new.clone()
+    } == *old
 }
 
 /// Whether a held version is newer than (or the same as) one that came later to us: a watch may be behind the

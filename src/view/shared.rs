@@ -125,7 +125,10 @@ impl SharedView {
     /// The sources that were not listed yet.
     pub fn unsynced(&self) -> Vec<Source> {
         let synced = self.0.synced.borrow();
-        Source::ALL.into_iter().filter(|source| !synced.contains(source)).collect()
+        Source::ALL
+            .into_iter()
+            .filter(|source| !synced.contains(source))
+            .collect()
     }
 
     /// Waits until every source was listed.

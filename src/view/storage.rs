@@ -102,7 +102,8 @@ impl StorageView {
     pub fn apply_claim(&mut self, claim: ClaimFacts) -> Vec<FlockKey> {
         let id = (claim.namespace.clone(), claim.name.clone());
         if let Some(Some(old)) = self.claims.get(&id)
-            && old.uid == claim.uid && super::newer(&old.resource_version, &claim.resource_version)
+            && old.uid == claim.uid
+            && super::newer(&old.resource_version, &claim.resource_version)
         {
             return Vec::new();
         }
@@ -139,7 +140,8 @@ impl StorageView {
     /// Takes in a PersistentVolume.
     pub fn apply_volume(&mut self, volume: VolumeFacts) -> Vec<FlockKey> {
         if let Some(Some(old)) = self.volumes.get(&volume.name)
-            && old.uid == volume.uid && super::newer(&old.resource_version, &volume.resource_version)
+            && old.uid == volume.uid
+            && super::newer(&old.resource_version, &volume.resource_version)
         {
             return Vec::new();
         }

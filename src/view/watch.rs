@@ -37,10 +37,20 @@ type Observer = Arc<dyn Fn(&FlockKey, &PodFacts) + Send + Sync>;
 /// changes, before the listener does: the reservations of the webhook end that way. Helpers are looked for in
 /// `own_namespace`. Each event of pods, workloads, nodes, namespaces and Services counts only `delay` after it came:
 /// a test's way to a replica that lags.
-pub async fn run(client: Client, view: SharedView, own_namespace: String, observe_pod: Observer, delay: Duration) {
+pub async fn run(
+    client: Client,
+    view: SharedView,
+    own_namespace: String,
+    observe_pod: Observer,
+    delay: Duration,
+) {
     let members = watcher::Config::default().labels(keys::NAME);
     let mut watches = JoinSet::new();
-    let pods = Watch { source: Source::Pods, view: view.clone(), delay };
+    let pods = Watch {
+        source: Source::Pods,
+        view: view.clone(),
+        delay,
+    };
     watches.spawn(pods.follow(
         Api::<Pod>::all(client.clone()),
         members.clone(),
@@ -56,28 +66,44 @@ pub async fn run(client: Client, view: SharedView, own_namespace: String, observ
             None => Vec::new(),
         },
     ));
-    let sets = Watch { source: Source::ReplicaSets, view: view.clone(), delay };
+    let sets = Watch {
+        source: Source::ReplicaSets,
+        view: view.clone(),
+        delay,
+    };
     watches.spawn(sets.follow(
         Api::<ReplicaSet>::all(client.clone()),
         members.clone(),
         |view, set| apply_workload(view, WorkloadFacts::read_replica_set(&set)),
         |view, set| delete_workload(view, WorkloadFacts::read_replica_set(&set)),
     ));
-    let controllers = Watch { source: Source::ReplicationControllers, view: view.clone(), delay };
+    let controllers = Watch {
+        source: Source::ReplicationControllers,
+        view: view.clone(),
+        delay,
+    };
     watches.spawn(controllers.follow(
         Api::<ReplicationController>::all(client.clone()),
         members.clone(),
         |view, rc| apply_workload(view, WorkloadFacts::read_replication_controller(&rc)),
         |view, rc| delete_workload(view, WorkloadFacts::read_replication_controller(&rc)),
     ));
-    let nodes = Watch { source: Source::Nodes, view: view.clone(), delay };
+    let nodes = Watch {
+        source: Source::Nodes,
+        view: view.clone(),
+        delay,
+    };
     watches.spawn(nodes.follow(
         Api::<Node>::all(client.clone()),
         watcher::Config::default(),
         |view, node| view.apply_node(NodeFacts::from(&node)),
         |view, node| view.delete_node(&node.name_any()),
     ));
-    let namespaces = Watch { source: Source::Namespaces, view: view.clone(), delay };
+    let namespaces = Watch {
+        source: Source::Namespaces,
+        view: view.clone(),
+        delay,
+    };
     watches.spawn(namespaces.follow(
         Api::<PartialObjectMeta<Namespace>>::all(client.clone()),
         watcher::Config::default(),
@@ -85,11 +111,19 @@ pub async fn run(client: Client, view: SharedView, own_namespace: String, observ
         |view, namespace| view.delete_namespace(&namespace.name_any()),
     ));
     follow_storage(&client, &view, &own_namespace, &members, &mut watches);
-    let services = Watch { source: Source::Services, view, delay };
+    let services = Watch {
+        source: Source::Services,
+        view,
+        delay,
+    };
     watches.spawn(services.follow(
         Api::<Service>::all(client),
         watcher::Config::default(),
-        |view, service| ServiceFacts::read(&service).map(|facts| view.apply_service(facts)).unwrap_or_default(),
+        |view, service| {
+            ServiceFacts::read(&service)
+                .map(|facts| view.apply_service(facts))
+                .unwrap_or_default()
+        },
         |view, service| match ServiceFacts::read(&service) {
             Some(facts) => view.delete_service(&facts.namespace, &facts.name, &facts.uid),
             None => Vec::new(),
@@ -107,35 +141,73 @@ fn follow_storage(
     watches: &mut JoinSet<()>,
 ) {
     let component = format!("app.kubernetes.io/component={COMPONENT}");
-    let helpers = Watch { source: Source::Helpers, view: view.clone(), delay: Duration::ZERO };
+    let helpers = Watch {
+        source: Source::Helpers,
+        view: view.clone(),
+        delay: Duration::ZERO,
+    };
     watches.spawn(helpers.follow(
         Api::<Pod>::namespaced(client.clone(), own_namespace),
         watcher::Config::default().labels(&component),
-        |view, pod| HelperFacts::read(&pod).map(|facts| view.storage_mut().apply_helper(facts)).unwrap_or_default(),
-        |view, pod| HelperFacts::read(&pod).map(|facts| view.storage_mut().delete_helper(&facts)).unwrap_or_default(),
+        |view, pod| {
+            HelperFacts::read(&pod)
+                .map(|facts| view.storage_mut().apply_helper(facts))
+                .unwrap_or_default()
+        },
+        |view, pod| {
+            HelperFacts::read(&pod)
+                .map(|facts| view.storage_mut().delete_helper(&facts))
+                .unwrap_or_default()
+        },
     ));
-    let claims = Watch { source: Source::Claims, view: view.clone(), delay: Duration::ZERO };
+    let claims = Watch {
+        source: Source::Claims,
+        view: view.clone(),
+        delay: Duration::ZERO,
+    };
     watches.spawn(claims.follow(
         Api::<PersistentVolumeClaim>::all(client.clone()),
         members.clone(),
-        |view, claim| ClaimFacts::read(&claim).map(|facts| view.storage_mut().apply_claim(facts)).unwrap_or_default(),
-        |view, claim| ClaimFacts::read(&claim).map(|facts| view.storage_mut().delete_claim(&facts)).unwrap_or_default(),
+        |view, claim| {
+            ClaimFacts::read(&claim)
+                .map(|facts| view.storage_mut().apply_claim(facts))
+                .unwrap_or_default()
+        },
+        |view, claim| {
+            ClaimFacts::read(&claim)
+                .map(|facts| view.storage_mut().delete_claim(&facts))
+                .unwrap_or_default()
+        },
     ));
-    let volumes = Watch { source: Source::Volumes, view: view.clone(), delay: Duration::ZERO };
+    let volumes = Watch {
+        source: Source::Volumes,
+        view: view.clone(),
+        delay: Duration::ZERO,
+    };
     watches.spawn(volumes.follow(
         Api::<PersistentVolume>::all(client.clone()),
         members.clone(),
-        |view, pv| VolumeFacts::read(&pv).map(|facts| view.storage_mut().apply_volume(facts)).unwrap_or_default(),
-        |view, pv| VolumeFacts::read(&pv).map(|facts| view.storage_mut().delete_volume(&facts)).unwrap_or_default(),
+        |view, pv| {
+            VolumeFacts::read(&pv)
+                .map(|facts| view.storage_mut().apply_volume(facts))
+                .unwrap_or_default()
+        },
+        |view, pv| {
+            VolumeFacts::read(&pv)
+                .map(|facts| view.storage_mut().delete_volume(&facts))
+                .unwrap_or_default()
+        },
     ));
 }
 
 fn apply_workload(view: &mut View, read: Option<(FlockKey, WorkloadFacts)>) -> Vec<FlockKey> {
-    read.map(|(key, facts)| view.apply_workload(key, facts)).unwrap_or_default()
+    read.map(|(key, facts)| view.apply_workload(key, facts))
+        .unwrap_or_default()
 }
 
 fn delete_workload(view: &mut View, read: Option<(FlockKey, WorkloadFacts)>) -> Vec<FlockKey> {
-    read.map(|(key, facts)| view.delete_workload(&key, &facts.uid)).unwrap_or_default()
+    read.map(|(key, facts)| view.delete_workload(&key, &facts.uid))
+        .unwrap_or_default()
 }
 
 struct Watch {

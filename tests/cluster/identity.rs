@@ -227,7 +227,10 @@ fn stateful_set(world: &World) {
         )
     };
     let message = scene.refused(&set("other"));
-    assert!(message.contains("pods of StatefulSet other are named after it"), "{message}");
+    assert!(
+        message.contains("pods of StatefulSet other are named after it"),
+        "{message}"
+    );
     scene.apply(&set("db"));
     scene.eventually_ready(&members(0..2));
     let node = scene.node_of("db-1");
@@ -265,10 +268,16 @@ fn wrong_kinds(world: &World) {
     let message = scene.refused(&json!({
         "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "job" }, "spec": { "template": template },
     }));
-    assert!(message.contains("pods of a Job cannot be members of flock db"), "{message}");
+    assert!(
+        message.contains("pods of a Job cannot be members of flock db"),
+        "{message}"
+    );
     let mut daemon = member_of("db", "DaemonSet", "daemon", 1);
     daemon["spec"].as_object_mut().expect("a spec").remove("replicas");
     let message = scene.refused(&daemon);
-    assert!(message.contains("pods of a DaemonSet cannot be members of flock db"), "{message}");
+    assert!(
+        message.contains("pods of a DaemonSet cannot be members of flock db"),
+        "{message}"
+    );
     assert_eq!(scene.recording.count_created(), 0);
 }

@@ -9,7 +9,10 @@ use crate::objects::{annotated, bare, members, shared, with, workload};
 use crate::world::{Scene, World};
 
 pub const TESTS: &[Test] = &[
-    ("an_ordered_flock_starts_each_member_after_the_lower_ones", ordered),
+    (
+        "an_ordered_flock_starts_each_member_after_the_lower_ones",
+        ordered,
+    ),
     ("the_order_can_be_switched_while_members_wait", switched),
     ("an_ordered_flock_never_waits_for_an_old_revision", ordered_undo),
     ("pods_that_are_over_make_room_for_their_successors", bury),
@@ -19,7 +22,10 @@ pub const TESTS: &[Test] = &[
     ("scaling_back_refills_just_what_is_missing", scale_back),
     ("pods_without_the_label_are_none_of_flock_s_business", unlabelled),
     ("a_quota_s_end_is_noticed_though_its_refusal_came_first", quota),
-    ("a_claim_left_by_the_previous_incarnation_does_not_hold_a_member_up", ephemeral_claim),
+    (
+        "a_claim_left_by_the_previous_incarnation_does_not_hold_a_member_up",
+        ephemeral_claim,
+    ),
     ("host_ports_and_an_own_shared_claim_stay_as_they_are", host_port),
     ("a_drained_node_s_member_waits_for_its_node", drained),
 ];
@@ -29,9 +35,18 @@ fn ordered(world: &World) {
     let annotations = json!({ "flock.dev/start": "Ordered", "lab.flock.dev/ready-after": "200ms" });
     scene.apply(&annotated(workload("ReplicaSet", "rs", 6), &annotations));
     scene.eventually_ready(&members(0..6));
-    assert_eq!(scene.recording.readied(), members(0..6), "{}", scene.recording.story());
+    assert_eq!(
+        scene.recording.readied(),
+        members(0..6),
+        "{}",
+        scene.recording.story()
+    );
     for pod in members(1..6) {
-        let told = scene.events(&pod).into_iter().filter(|event| event.starts_with("WaitingForTurn")).count();
+        let told = scene
+            .events(&pod)
+            .into_iter()
+            .filter(|event| event.starts_with("WaitingForTurn"))
+            .count();
         assert!(told <= 1, "{told} events for one wait of {pod}");
     }
     scene.eventually_event("db-5", "Waits until all members below db-5 are Ready");
@@ -40,7 +55,10 @@ fn ordered(world: &World) {
 
 fn switched(world: &World) {
     let scene = world.namespace("switched");
-    scene.apply(&annotated(with_broken_image(workload("ReplicaSet", "rs", 3)), &json!({ "flock.dev/start": "Ordered" })));
+    scene.apply(&annotated(
+        with_broken_image(workload("ReplicaSet", "rs", 3)),
+        &json!({ "flock.dev/start": "Ordered" }),
+    ));
     scene.eventually_event("db-1", "Waits until all members below db-1 are Ready");
     let bound = |pod: &str| scene.pod(pod).and_then(|pod| pod.spec?.node_name);
     scene.eventually("db-0's node", || bound("db-0"));
@@ -52,10 +70,15 @@ fn switched(world: &World) {
 
 fn ordered_undo(world: &World) {
     let scene = world.namespace("ordered-undo");
-    scene.apply(&annotated(workload("Deployment", "db", 3), &json!({ "flock.dev/start": "Ordered" })));
+    scene.apply(&annotated(
+        workload("Deployment", "db", 3),
+        &json!({ "flock.dev/start": "Ordered" }),
+    ));
     scene.eventually_ready(&members(0..3));
     scene.roll("db", "broken");
-    scene.eventually("a broken member", || scene.tags().values().any(|tag| tag == "broken").then_some(()));
+    scene.eventually("a broken member", || {
+        scene.tags().values().any(|tag| tag == "broken").then_some(())
+    });
     // One of the old revision that is lost as well must come back, in the revision that is wanted then.
     scene.run(&["delete", "pod", "db-0"]);
     scene.roll("db", "3.10");
@@ -72,17 +95,25 @@ fn bury(world: &World) {
     scene.end_pod("db-0", "Failed", "Evicted");
     scene.end_pod("db-1", "Succeeded", "Completed");
     scene.end_pod("db-2", "Failed", "NodeShutdown");
-    scene.eventually("three new pods", || (scene.recording.count_created() == 6).then_some(()));
+    scene.eventually("three new pods", || {
+        (scene.recording.count_created() == 6).then_some(())
+    });
     scene.eventually_ready(&members(0..3));
     assert_eq!(members(0..3).map_names(|pod| scene.node_of(pod)), nodes);
     scene.eventually_event("rs", "Deleted pod db-0, which had ended (Evicted)");
     scene.eventually_event("rs", "Deleted pod db-1, which had ended (Completed)");
     scene.quiet();
     // A bare one is its user's.
-    scene.apply(&with(bare("solo", &json!({ "name": "solo-0" })), &json!({ "spec": { "restartPolicy": "Never" } })));
+    scene.apply(&with(
+        bare("solo", &json!({ "name": "solo-0" })),
+        &json!({ "spec": { "restartPolicy": "Never" } }),
+    ));
     scene.eventually("solo-0", || scene.pod("solo-0")?.spec?.node_name);
     scene.end_pod("solo-0", "Failed", "Evicted");
-    scene.eventually_event("solo-0", "nobody but its user may remove a bare pod: kubectl delete pod solo-0");
+    scene.eventually_event(
+        "solo-0",
+        "nobody but its user may remove a bare pod: kubectl delete pod solo-0",
+    );
     scene.quiet();
     assert!(scene.pod("solo-0").is_some());
 }
@@ -105,7 +136,10 @@ fn own_cost(world: &World) {
     let cost = json!({ "controller.kubernetes.io/pod-deletion-cost": "7" });
     scene.apply(&annotated(workload("ReplicaSet", "rs", 2), &cost));
     scene.eventually_ready(&members(0..2));
-    assert_eq!(scene.get("pod/db-1")["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"], "7");
+    assert_eq!(
+        scene.get("pod/db-1")["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"],
+        "7"
+    );
 }
 
 fn compact(world: &World) {
@@ -118,7 +152,10 @@ fn compact(world: &World) {
     scene.scale("rs/rs", 3);
     scene.eventually_ready(&members(0..3));
     assert_eq!(scene.node_of("db-0"), node);
-    scene.eventually_event("rs", "Evicted db-3, which was outside the ordinals 0-2, one of which is vacant");
+    scene.eventually_event(
+        "rs",
+        "Evicted db-3, which was outside the ordinals 0-2, one of which is vacant",
+    );
     scene.quiet();
 }
 
@@ -144,7 +181,15 @@ fn unlabelled(world: &World) {
     plain["metadata"]["labels"] = json!({});
     plain["spec"]["template"]["metadata"]["labels"] = json!({ "app": "plain" });
     scene.apply(&plain);
-    scene.eventually("two pods", || (scene.pods().iter().filter(|pod| flock_lab::recording::is_ready(pod)).count() == 2).then_some(()));
+    scene.eventually("two pods", || {
+        (scene
+            .pods()
+            .iter()
+            .filter(|pod| flock_lab::recording::is_ready(pod))
+            .count()
+            == 2)
+            .then_some(())
+    });
     for pod in scene.pods() {
         let spec = pod.spec.unwrap();
         assert!(spec.hostname.is_none() && spec.subdomain.is_none() && spec.scheduling_gates.is_none());
@@ -158,7 +203,11 @@ fn quota(world: &World) {
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "pods" },
         "spec": { "hard": { "pods": "2" } },
     }));
-    scene.eventually("the quota's status", || scene.get("quota/pods")["status"]["hard"]["pods"].as_str().map(drop));
+    scene.eventually("the quota's status", || {
+        scene.get("quota/pods")["status"]["hard"]["pods"]
+            .as_str()
+            .map(drop)
+    });
     scene.apply(&workload("ReplicaSet", "rs", 4));
     scene.eventually_event("rs", "exceeded quota");
     scene.eventually("two members", || (scene.pods().len() == 2).then_some(()));
@@ -172,7 +221,10 @@ fn ephemeral_claim(world: &World) {
     let volume = json!([{ "name": "scratch", "ephemeral": { "volumeClaimTemplate": { "spec": {
         "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } }, "storageClassName": "lab-none",
     } } } }]);
-    let object = with(workload("ReplicaSet", "rs", 1), &json!({ "spec": { "template": { "spec": { "volumes": volume } } } }));
+    let object = with(
+        workload("ReplicaSet", "rs", 1),
+        &json!({ "spec": { "template": { "spec": { "volumes": volume } } } }),
+    );
     // A class that never provides anything, and a volume for each claim that a test binds by hand.
     scene.apply(&object);
     bind_scratch(&scene, 0);
@@ -181,7 +233,9 @@ fn ephemeral_claim(world: &World) {
         let claim = scene.get("pvc/db-0-scratch")["metadata"]["uid"].clone();
         scene.run(&["delete", "pod", "db-0"]);
         scene.eventually("a new claim of the new pod", || {
-            let text = scene.kubectl(&["get", "pvc", "db-0-scratch", "-o", "json"]).ok()?;
+            let text = scene
+                .kubectl(&["get", "pvc", "db-0-scratch", "-o", "json"])
+                .ok()?;
             let now: Value = serde_json::from_str(&text).ok()?;
             (now["metadata"]["uid"] != claim && now["metadata"]["deletionTimestamp"].is_null()).then_some(())
         });
@@ -214,24 +268,41 @@ fn host_port(world: &World) {
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } }, "storageClassName": "" },
     }));
     let before = scene.get("pvc/mini-claim")["spec"].clone();
-    let mut object = with(workload("Deployment", "db", 3), &json!({ "spec": { "strategy": { "type": "Recreate" } } }));
-    object["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 9000, "hostPort": 9000 }]);
+    let mut object = with(
+        workload("Deployment", "db", 3),
+        &json!({ "spec": { "strategy": { "type": "Recreate" } } }),
+    );
+    object["spec"]["template"]["spec"]["containers"][0]["ports"] =
+        json!([{ "containerPort": 9000, "hostPort": 9000 }]);
     scene.apply(&object);
     scene.eventually_ready(&members(0..3));
     scene.roll("db", "3.10");
     scene.eventually_run("3.10", &members(0..3));
     // Another one of the same port finds nodes of its own, as its flock is another.
     let with_claim = json!([{ "name": "storage", "persistentVolumeClaim": { "claimName": "mini-claim" } }]);
-    scene.patch("deployment/db", &json!({ "spec": { "template": { "spec": { "volumes": with_claim } } } }));
+    scene.patch(
+        "deployment/db",
+        &json!({ "spec": { "template": { "spec": { "volumes": with_claim } } } }),
+    );
     scene.eventually("members with the user's claim", || {
         let pods = scene.pods();
         let claims = pods.iter().filter(|pod| {
             let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-            volumes.is_some_and(|all| all.iter().any(|v| v.persistent_volume_claim.as_ref().is_some_and(|c| c.claim_name == "mini-claim")))
+            volumes.is_some_and(|all| {
+                all.iter().any(|v| {
+                    v.persistent_volume_claim
+                        .as_ref()
+                        .is_some_and(|c| c.claim_name == "mini-claim")
+                })
+            })
         });
         (claims.count() == 3).then_some(())
     });
-    assert_eq!(scene.get("pvc/mini-claim")["spec"], before, "a claim of the user's own was changed");
+    assert_eq!(
+        scene.get("pvc/mini-claim")["spec"],
+        before,
+        "a claim of the user's own was changed"
+    );
 }
 
 fn drained(world: &World) {
@@ -239,12 +310,26 @@ fn drained(world: &World) {
     scene.apply(&workload("ReplicaSet", "rs", 2));
     scene.eventually_ready(&members(0..2));
     let node = scene.node_of("db-1");
-    scene.world.lab.kubectl(&["cordon", &node]).expect("a cordoned node");
+    scene
+        .world
+        .lab
+        .kubectl(&["cordon", &node])
+        .expect("a cordoned node");
     scene.run(&["delete", "pod", "db-1"]);
-    scene.eventually("its successor", || (scene.recording.count_created() == 3).then_some(()));
+    scene.eventually("its successor", || {
+        (scene.recording.count_created() == 3).then_some(())
+    });
     std::thread::sleep(Duration::from_secs(2));
-    assert!(scene.pod("db-1").is_some_and(|pod| pod.spec.unwrap().node_name.is_none()));
-    scene.world.lab.kubectl(&["uncordon", &node]).expect("a node that is not cordoned any more");
+    assert!(
+        scene
+            .pod("db-1")
+            .is_some_and(|pod| pod.spec.unwrap().node_name.is_none())
+    );
+    scene
+        .world
+        .lab
+        .kubectl(&["uncordon", &node])
+        .expect("a node that is not cordoned any more");
     scene.eventually_ready(&members(0..2));
     assert_eq!(scene.node_of("db-1"), node);
 }

@@ -9,9 +9,15 @@ use crate::objects::{annotated, members, workload};
 use crate::world::World;
 
 pub const ALONE: &[Test] = &[
-    ("without_flock_members_are_refused_and_come_back_by_themselves_with_it", down),
+    (
+        "without_flock_members_are_refused_and_come_back_by_themselves_with_it",
+        down,
+    ),
     ("a_rollout_outlives_the_leader", leader_killed),
-    ("a_controller_manager_that_restarts_leaves_one_pod_for_each_ordinal", controller_manager),
+    (
+        "a_controller_manager_that_restarts_leaves_one_pod_for_each_ordinal",
+        controller_manager,
+    ),
 ];
 
 fn down(world: &World) {
@@ -30,7 +36,11 @@ fn down(world: &World) {
     plain["spec"]["template"]["metadata"]["labels"] = json!({ "app": "plain" });
     scene.apply(&plain);
     scene.eventually("a plain pod", || (scene.pods().len() == 3).then_some(()));
-    assert!(begin.elapsed() < Duration::from_secs(5), "a plain pod took {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(5),
+        "a plain pod took {:?}",
+        begin.elapsed()
+    );
     // Long enough for a back-off that nobody would wait out.
     std::thread::sleep(Duration::from_secs(6));
     assert!(scene.pod("db-1").is_none(), "a member was admitted without Flock");
@@ -41,8 +51,13 @@ fn down(world: &World) {
         world.flock.wait_ready(replica).expect("Flock is ready");
     }
     let begin = Instant::now();
-    let pod = scene.eventually("db-1", || scene.pod("db-1").filter(flock_lab::recording::is_ready));
-    println!("Flock is back: the member was Ready {:.2?} after it", begin.elapsed());
+    let pod = scene.eventually("db-1", || {
+        scene.pod("db-1").filter(flock_lab::recording::is_ready)
+    });
+    println!(
+        "Flock is back: the member was Ready {:.2?} after it",
+        begin.elapsed()
+    );
     assert_eq!(pod.spec.unwrap().node_name, Some(node));
     assert!(begin.elapsed() < Duration::from_secs(10));
 }
@@ -53,26 +68,41 @@ fn leader_killed(world: &World) {
     scene.apply(&annotated(workload("Deployment", "db", 4), &slow));
     scene.eventually_ready(&members(0..4));
     scene.roll("db", "3.10");
-    scene.eventually("a first new member", || scene.tags().values().any(|tag| tag == "3.10").then_some(()));
+    scene.eventually("a first new member", || {
+        scene.tags().values().any(|tag| tag == "3.10").then_some(())
+    });
     let leader = world.leader();
     world.flock.kill(leader).expect("the leader dies");
     let begin = Instant::now();
-    scene.eventually("another leader", || (world.metric(1 - leader, "flock_leader") > 0.5).then_some(()));
-    println!("another replica leads {:.1?} after the leader's sudden death", begin.elapsed());
+    scene.eventually("another leader", || {
+        (world.metric(1 - leader, "flock_leader") > 0.5).then_some(())
+    });
+    println!(
+        "another replica leads {:.1?} after the leader's sudden death",
+        begin.elapsed()
+    );
     scene.eventually_run("3.10", &members(0..4));
     scene.rolled("db");
     world.flock.start(leader).expect("it starts again");
     world.flock.wait_ready(leader).expect("it is ready again");
-    assert_eq!(scene.recording.most_unavailable(&members(0..4), Duration::ZERO), 1);
+    assert_eq!(
+        scene.recording.most_unavailable(&members(0..4), Duration::ZERO),
+        1
+    );
     assert_eq!(scene.recording.names().len(), 4);
 }
 
 fn controller_manager(world: &World) {
     let scene = world.namespace("manager");
     scene.apply(&workload("ReplicaSet", "rs", 5));
-    scene.eventually("a first member", || (scene.recording.count_created() > 0).then_some(()));
+    scene.eventually("a first member", || {
+        (scene.recording.count_created() > 0).then_some(())
+    });
     world.lab.kill("kube-controller-manager").expect("it dies");
-    world.lab.start_component("kube-controller-manager").expect("it starts");
+    world
+        .lab
+        .start_component("kube-controller-manager")
+        .expect("it starts");
     scene.eventually_ready(&members(0..5));
     assert_eq!(scene.recording.names().len(), 5);
 }

@@ -146,7 +146,9 @@ fn more_replicas(world: &World) {
     scene.apply(&pool.workload(workload("ReplicaSet", "db", 4)));
     let bound = || {
         let pods = scene.pods();
-        pods.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())).count()
+        pods.iter()
+            .filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()))
+            .count()
     };
     let waiting = scene.eventually("two members that run and two that wait", || {
         let waiting = gated(&pool);

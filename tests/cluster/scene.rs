@@ -169,7 +169,14 @@ impl Scene<'_> {
     /// Lets a pod be not Ready from now on.
     pub fn unready(&self, pod: &str) {
         let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "lastTransitionTime": null }] } });
-        self.run(&["patch", "pod", pod, "--subresource=status", "-p", &status.to_string()]);
+        self.run(&[
+            "patch",
+            "pod",
+            pod,
+            "--subresource=status",
+            "-p",
+            &status.to_string(),
+        ]);
     }
 
     /// Merges a change into an object.

@@ -23,11 +23,19 @@ pub(crate) struct Chaos {
 
 /// Shakes a cluster and prints what came of it.
 pub(crate) fn run(chaos: &Chaos) -> Result<()> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs());
     let seed = chaos.seed.unwrap_or(now);
     let binary = build_flock()?;
-    say(&format!("seed {seed}: cargo xtask chaos --seconds {} --seed {seed} does the same again", chaos.seconds));
-    let settings = Settings { time: Duration::from_secs(chaos.seconds), seed };
+    say(&format!(
+        "seed {seed}: cargo xtask chaos --seconds {} --seed {seed} does the same again",
+        chaos.seconds
+    ));
+    let settings = Settings {
+        time: Duration::from_secs(chaos.seconds),
+        seed,
+    };
     let report = shake(&root(), &binary, settings, &mut |line| say(line))?;
     say(&report.to_string());
     if !report.violations.is_empty() {

@@ -28,21 +28,39 @@ pub(crate) struct Fuzz {
 
 /// Runs every target; fails at the first input that breaks one.
 pub(crate) fn run(fuzz: &Fuzz) -> Result<()> {
-    let targets: Vec<_> =
-        TARGETS.iter().filter(|name| fuzz.target.as_deref().is_none_or(|only| only == **name)).collect();
+    let targets: Vec<_> = TARGETS
+        .iter()
+        .filter(|name| fuzz.target.as_deref().is_none_or(|only| only == **name))
+        .collect();
     if targets.is_empty() {
         bail!("there is no such target: {}", TARGETS.join(", "));
     }
     if find_program("cargo-fuzz").is_none() {
         say("Installing cargo-fuzz");
-        succeed(cargo(&["install", "cargo-fuzz", "--locked", "--quiet"]), "cargo-fuzz could not be installed")?;
+        succeed(
+            cargo(&["install", "cargo-fuzz", "--locked", "--quiet"]),
+            "cargo-fuzz could not be installed",
+        )?;
     }
     for target in targets {
         seed(target)?;
         say(&format!("\n{target}, {} s", fuzz.seconds));
         let time = format!("-max_total_time={}", fuzz.seconds);
-        let args = ["+nightly", "fuzz", "run", target, "--", &time, LONGEST, "-timeout=5", "-rss_limit_mb=1024"];
-        succeed(cargo(&args), "the fuzzer found an input that breaks it; its path is above")?;
+        let args = [
+            "+nightly",
+            "fuzz",
+            "run",
+            target,
+            "--",
+            &time,
+            LONGEST,
+            "-timeout=5",
+            "-rss_limit_mb=1024",
+        ];
+        succeed(
+            cargo(&args),
+            "the fuzzer found an input that breaks it; its path is above",
+        )?;
     }
     Ok(())
 }
@@ -50,7 +68,11 @@ pub(crate) fn run(fuzz: &Fuzz) -> Result<()> {
 fn cargo(args: &[&str]) -> Command {
     // Through rustup's proxy, which knows +nightly; the one that runs us is a toolchain's own.
     let mut cargo = Command::new("cargo");
-    cargo.args(args).current_dir(root()).env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+    cargo
+        .args(args)
+        .current_dir(root())
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .env_remove("CARGO");
     cargo
 }
 
@@ -64,7 +86,10 @@ fn succeed(mut command: Command, otherwise: &str) -> Result<()> {
 
 /// Puts the checked-in seeds into the corpus, which is not checked in.
 fn seed(target: &str) -> Result<()> {
-    let (seeds, corpus) = (root().join("fuzz/seeds").join(target), root().join("fuzz/corpus").join(target));
+    let (seeds, corpus) = (
+        root().join("fuzz/seeds").join(target),
+        root().join("fuzz/corpus").join(target),
+    );
     fs::create_dir_all(&corpus).with_context(|| format!("{} cannot be made", corpus.display()))?;
     copy_all(&seeds, &corpus).with_context(|| format!("the seeds in {} cannot be copied", seeds.display()))
 }

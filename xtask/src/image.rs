@@ -31,8 +31,15 @@ pub(crate) struct Build {
 /// Runs the command.
 pub(crate) fn run(build: &Build) -> Result<()> {
     write(&build.name, &build.output, build.quick)?;
-    say(&format!("{} is in {}; load it with your engine, such as", build.name, build.output.display()));
-    say(&format!("  kind load image-archive {0}   or   ctr -n k8s.io image import {0}", build.output.display()));
+    say(&format!(
+        "{} is in {}; load it with your engine, such as",
+        build.name,
+        build.output.display()
+    ));
+    say(&format!(
+        "  kind load image-archive {0}   or   ctr -n k8s.io image import {0}",
+        build.output.display()
+    ));
     Ok(())
 }
 
@@ -42,7 +49,11 @@ pub(crate) fn write(name: &str, output: &Path, quick: bool) -> Result<()> {
     if let Some(parent) = output.parent() {
         std::fs::create_dir_all(parent).with_context(|| format!("{} cannot be made", parent.display()))?;
     }
-    Image::new(name).program("flock", program).user("65532:65532").entrypoint(["/flock"]).write(output)
+    Image::new(name)
+        .program("flock", program)
+        .user("65532:65532")
+        .entrypoint(["/flock"])
+        .write(output)
 }
 
 /// Flock for any Linux of this architecture: linked with musl, so that it needs nothing of the image it runs in.
@@ -52,7 +63,17 @@ fn static_binary(quick: bool) -> Result<PathBuf> {
     let target = format!("{ARCH}-unknown-linux-musl");
     ensure_target(&target)?;
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--profile", profile, "--locked", "--package", "flock", "--bin", "flock"]);
+    cargo.args([
+        "build",
+        "--quiet",
+        "--profile",
+        profile,
+        "--locked",
+        "--package",
+        "flock",
+        "--bin",
+        "flock",
+    ]);
     cargo.args(["--target", &target]);
     cargo.current_dir(root());
     // ring compiles a little C, for which the headers of any libc will do; the linker takes Rust's own musl.
@@ -72,7 +93,10 @@ fn ensure_target(target: &str) -> Result<()> {
     let rustup = |args: &[&str]| Command::new("rustup").args(args).current_dir(root()).output();
     let missing = || format!("Rust's standard library for {target} is missing: rustup target add {target}");
     let installed = rustup(&["target", "list", "--installed"]).with_context(missing)?;
-    if String::from_utf8_lossy(&installed.stdout).lines().any(|line| line == target) {
+    if String::from_utf8_lossy(&installed.stdout)
+        .lines()
+        .any(|line| line == target)
+    {
         return Ok(());
     }
     say(&format!("Adding Rust's standard library for {target}"));

@@ -19,7 +19,14 @@ pub(crate) fn flock_image(quick: bool) -> Result<PathBuf> {
 pub(crate) fn install(lab: &Lab) -> Result<()> {
     let (deploy, webhooks) = (root().join("deploy"), root().join("webhook-config"));
     lab.kubectl(&["apply".as_ref(), "-k".as_ref(), deploy.as_os_str()])?;
-    lab.kubectl(&["-n", "flock-system", "rollout", "status", "deployment/flock", "--timeout=180s"])?;
+    lab.kubectl(&[
+        "-n",
+        "flock-system",
+        "rollout",
+        "status",
+        "deployment/flock",
+        "--timeout=180s",
+    ])?;
     lab.kubectl(&["apply".as_ref(), "-k".as_ref(), webhooks.as_os_str()])?;
     wait::until("the CA in the webhook configuration", || {
         let path = "-o=jsonpath={.webhooks[0].clientConfig.caBundle}";

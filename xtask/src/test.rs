@@ -33,13 +33,19 @@ pub(crate) fn run(test: &Test) -> Result<()> {
         components.ensure_program(program)?;
     }
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--workspace", "--locked", "--no-fail-fast"]).current_dir(root());
+    cargo
+        .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+        .current_dir(root());
     cargo.env(KUBERNETES_VARIABLE, &test.kubernetes);
     if !test.args.is_empty() {
         cargo.arg("--").args(&test.args);
     }
     let counts = crate::count::run(cargo)?;
-    say(&format!("\nIn {}, on Kubernetes {}:", human(begin.elapsed()), test.kubernetes));
+    say(&format!(
+        "\nIn {}, on Kubernetes {}:",
+        human(begin.elapsed()),
+        test.kubernetes
+    ));
     say(&format!("{} passed, {} failed", counts.passed, counts.failed));
     if counts.failed > 0 || !counts.succeeded {
         bail!("tests failed; their names and output are above");
@@ -53,7 +59,15 @@ pub(crate) fn run(test: &Test) -> Result<()> {
 /// Builds Flock for this machine, quickly.
 pub(crate) fn build_flock() -> Result<PathBuf> {
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--locked", "--package", "flock", "--bin", "flock"])
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--package",
+            "flock",
+            "--bin",
+            "flock",
+        ])
         .current_dir(root())
         .status()
         .context("cargo could not be started")?;

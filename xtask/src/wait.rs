@@ -16,7 +16,9 @@ pub(crate) fn until<T>(what: &str, value: impl Fn() -> Result<Option<T>>) -> Res
             return Ok(value);
         }
         if Instant::now() > deadline {
-            let why = last.err().map_or_else(String::new, |error| format!(": {error:#}"));
+            let why = last
+                .err()
+                .map_or_else(String::new, |error| format!(": {error:#}"));
             bail!("{what} did not come about within {} s{why}", PATIENCE.as_secs());
         }
         std::thread::sleep(Duration::from_millis(100));

@@ -10,7 +10,9 @@ use crate::view::{PodFacts, View};
 use super::*;
 
 fn policy() -> Policy {
-    Policy { host_path_root: "/var/lib/flock".into() }
+    Policy {
+        host_path_root: "/var/lib/flock".into(),
+    }
 }
 
 struct Case {
@@ -21,7 +23,11 @@ struct Case {
 
 impl Case {
     fn new(view: View) -> Self {
-        Self { view, reservations: Reservations::default(), end: End::Low }
+        Self {
+            view,
+            reservations: Reservations::default(),
+            end: End::Low,
+        }
     }
 
     fn decide(&self, pod: &Value) -> Verdict {
@@ -93,19 +99,34 @@ fn a_replica_becomes_a_member_with_everything_that_carries_its_ordinal() {
     let case = Case::new(view(vec![set("rs", 3)], vec![pod(0, "rs")]));
     let stored = case.admit(&owned("rs"));
     assert_eq!(stored["metadata"]["name"], "db-1");
-    assert_eq!(stored["metadata"]["labels"], json!({
-        "app": "db", "flock.dev/name": "db", "flock.dev/ordinal": "1", "apps.kubernetes.io/pod-index": "1",
-    }));
-    assert_eq!(stored["metadata"]["annotations"], json!({ "controller.kubernetes.io/pod-deletion-cost": "-1" }));
+    assert_eq!(
+        stored["metadata"]["labels"],
+        json!({
+            "app": "db", "flock.dev/name": "db", "flock.dev/ordinal": "1", "apps.kubernetes.io/pod-index": "1",
+        })
+    );
+    assert_eq!(
+        stored["metadata"]["annotations"],
+        json!({ "controller.kubernetes.io/pod-deletion-cost": "-1" })
+    );
     let spec = &stored["spec"];
-    assert_eq!((&spec["hostname"], &spec["subdomain"]), (&json!("db-1"), &json!("db")));
+    assert_eq!(
+        (&spec["hostname"], &spec["subdomain"]),
+        (&json!("db-1"), &json!("db"))
+    );
     let label = "db.default.flock.node-restriction.kubernetes.io/1";
     assert_eq!(spec["nodeSelector"], json!({ label: "" }));
-    assert_eq!(spec["schedulingGates"], json!([{ "name": "flock.dev/placement" }]));
-    assert_eq!(spec["containers"][0]["env"], json!([
-        { "name": "FLOCK_NAME", "value": "db" }, { "name": "FLOCK_ORDINAL", "value": "1" },
-        { "name": "FLOCK_SERVICE", "value": "db" }, { "name": "FLOCK_SEED", "value": "db-0.db" },
-    ]));
+    assert_eq!(
+        spec["schedulingGates"],
+        json!([{ "name": "flock.dev/placement" }])
+    );
+    assert_eq!(
+        spec["containers"][0]["env"],
+        json!([
+            { "name": "FLOCK_NAME", "value": "db" }, { "name": "FLOCK_ORDINAL", "value": "1" },
+            { "name": "FLOCK_SERVICE", "value": "db" }, { "name": "FLOCK_SEED", "value": "db-0.db" },
+        ])
+    );
 }
 
 #[test]
@@ -136,7 +157,8 @@ fn the_leader_chooses_from_the_low_end_and_another_replica_from_the_high_end() {
 #[test]
 fn an_ordinal_that_was_just_given_away_is_not_given_again() {
     let mut case = Case::new(view(vec![set("rs", 2)], vec![]));
-    case.reservations.reserve(&key(), Ordinal::ZERO, "uid-of-rs", "request", now());
+    case.reservations
+        .reserve(&key(), Ordinal::ZERO, "uid-of-rs", "request", now());
     assert_eq!(case.admit(&owned("rs"))["metadata"]["name"], "db-1");
 }
 
@@ -144,11 +166,21 @@ fn an_ordinal_that_was_just_given_away_is_not_given_again() {
 fn an_offer_that_no_pod_followed_is_looked_at_live_first() {
     let mut case = Case::new(view(vec![set("rs", 1)], vec![]));
     let before = now() - jiff::SignedDuration::from_secs(1);
-    case.reservations.reserve(&key(), Ordinal::ZERO, "uid-of-rs", "request", before);
-    assert_eq!(case.decide(&owned("rs")), Verdict::Look(Look::Name(Ordinal::ZERO)));
+    case.reservations
+        .reserve(&key(), Ordinal::ZERO, "uid-of-rs", "request", before);
+    assert_eq!(
+        case.decide(&owned("rs")),
+        Verdict::Look(Look::Name(Ordinal::ZERO))
+    );
     case.reservations.looked(&key(), Ordinal::ZERO, true, now());
-    assert_eq!(case.reservations.hold(&key(), Ordinal::ZERO, now()), Hold::Stranger);
-    assert!(case.refuse(&owned("rs")).contains("db-0 (a pod that is no member)"));
+    assert_eq!(
+        case.reservations.hold(&key(), Ordinal::ZERO, now()),
+        Hold::Stranger
+    );
+    assert!(
+        case.refuse(&owned("rs"))
+            .contains("db-0 (a pod that is no member)")
+    );
 }
 
 #[test]
@@ -162,8 +194,14 @@ fn the_desired_number_of_the_deployment_counts_during_a_rollout() {
 
 #[test]
 fn an_old_revision_waits_while_the_newest_wants_a_pod() {
-    let case = Case::new(view(vec![revision("old", 1, 2, 3), revision("new", 2, 1, 3)], vec![pod(0, "old")]));
-    assert!(case.refuse(&owned("old")).contains("new is the newer revision and waits for an ordinal"));
+    let case = Case::new(view(
+        vec![revision("old", 1, 2, 3), revision("new", 2, 1, 3)],
+        vec![pod(0, "old")],
+    ));
+    assert!(
+        case.refuse(&owned("old"))
+            .contains("new is the newer revision and waits for an ordinal")
+    );
     let served = Case::new(view(
         vec![revision("old", 1, 2, 3), revision("new", 2, 1, 3)],
         vec![pod(0, "old"), pod(2, "new")],
@@ -180,13 +218,22 @@ fn a_refusal_says_who_holds_the_ordinals(#[case] holder: PodFacts, #[case] said:
     let case = Case::new(view(vec![set("rs", 1)], vec![holder]));
     let message = case.refuse(&owned("rs"));
     assert!(message.contains(said), "{message}");
-    assert!(message.contains("tried again as soon as one of them is gone"), "{message}");
+    assert!(
+        message.contains("tried again as soon as one of them is gone"),
+        "{message}"
+    );
 }
 
 #[test]
 fn a_bare_pod_that_ended_must_be_deleted_by_its_user() {
-    let case = Case::new(view(vec![set("rs", 1)], vec![pod(0, "x").bare().over("Completed")]));
-    assert!(case.refuse(&owned("rs")).contains("delete the pods that are not wanted"));
+    let case = Case::new(view(
+        vec![set("rs", 1)],
+        vec![pod(0, "x").bare().over("Completed")],
+    ));
+    assert!(
+        case.refuse(&owned("rs"))
+            .contains("delete the pods that are not wanted")
+    );
 }
 
 #[test]
@@ -194,7 +241,10 @@ fn more_replicas_than_ordinals_are_refused_with_the_numbers() {
     let few = set("rs", 3).annotated(&[(ORDINALS, "0,2")]);
     let case = Case::new(view(vec![few], vec![pod(0, "rs"), pod(2, "rs")]));
     let message = case.refuse(&owned("rs"));
-    assert!(message.contains("3 replicas are wanted") && message.contains("has 2 ordinals"), "{message}");
+    assert!(
+        message.contains("3 replicas are wanted") && message.contains("has 2 ordinals"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -207,7 +257,11 @@ fn reserved_gaps_are_not_given_away() {
 #[test]
 fn an_owner_that_the_caches_lack_is_looked_up() {
     let case = Case::new(view(vec![], vec![]));
-    let look = Look::Owner { kind: "ReplicaSet".into(), name: "rs".into(), uid: "uid-of-rs".into() };
+    let look = Look::Owner {
+        kind: "ReplicaSet".into(),
+        name: "rs".into(),
+        uid: "uid-of-rs".into(),
+    };
     assert_eq!(case.decide(&owned("rs")), Verdict::Look(look));
 }
 
@@ -215,7 +269,11 @@ fn an_owner_that_the_caches_lack_is_looked_up() {
 fn a_bare_pod_gets_the_lowest_free_ordinal_of_its_own_set() {
     let case = Case::new(view(vec![], vec![pod(0, "x").bare()]));
     assert_eq!(case.admit(&bare())["metadata"]["name"], "db-1");
-    let from_five = with(bare(), "/metadata/annotations", json!({ "flock.dev/ordinals": "5-" }));
+    let from_five = with(
+        bare(),
+        "/metadata/annotations",
+        json!({ "flock.dev/ordinals": "5-" }),
+    );
     assert_eq!(case.admit(&from_five)["metadata"]["name"], "db-5");
 }
 
@@ -224,8 +282,13 @@ fn a_name_that_is_set_is_never_changed() {
     let case = Case::new(view(vec![], vec![]));
     let named = with(bare(), "/metadata/name", json!("db-7"));
     let stored = case.admit(&named);
-    assert_eq!((&stored["metadata"]["name"], &stored["spec"]["hostname"]), (&json!("db-7"), &json!("db-7")));
-    let Verdict::Member { ops, chosen, .. } = case.decide(&named) else { panic!() };
+    assert_eq!(
+        (&stored["metadata"]["name"], &stored["spec"]["hostname"]),
+        (&json!("db-7"), &json!("db-7"))
+    );
+    let Verdict::Member { ops, chosen, .. } = case.decide(&named) else {
+        panic!()
+    };
     assert!(!chosen && ops.iter().all(|op| op.path() != "/metadata/name"));
 }
 
@@ -240,14 +303,19 @@ fn a_named_pod_that_is_no_member_is_refused(#[case] name: &str, #[case] said: &s
 }
 
 fn of_kind(api_version: &str, kind: &str, name: &str) -> Value {
-    let owner = json!([{ "apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": true }]);
+    let owner =
+        json!([{ "apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": true }]);
     with(bare(), "/metadata/ownerReferences", owner)
 }
 
 #[rstest]
 #[case::daemon_set("apps/v1", "DaemonSet", "pods of a DaemonSet cannot be members of flock db")]
 #[case::job("batch/v1", "Job", "pods of a Job cannot be members")]
-#[case::other_set("apps/v1", "StatefulSet", "set the label flock.dev/name of its template to web")]
+#[case::other_set(
+    "apps/v1",
+    "StatefulSet",
+    "set the label flock.dev/name of its template to web"
+)]
 fn kinds_that_cannot_have_members_are_refused(#[case] api: &str, #[case] kind: &str, #[case] said: &str) {
     let message = Case::new(view(vec![], vec![])).refuse(&of_kind(api, kind, "web"));
     assert!(message.contains(said), "{message}");
@@ -255,7 +323,11 @@ fn kinds_that_cannot_have_members_are_refused(#[case] api: &str, #[case] kind: &
 
 #[test]
 fn a_stateful_sets_pod_keeps_its_name_and_hosts_and_gets_pin_storage_and_environment() {
-    let mut member = with(of_kind("apps/v1", "StatefulSet", "db"), "/metadata/name", json!("db-4"));
+    let mut member = with(
+        of_kind("apps/v1", "StatefulSet", "db"),
+        "/metadata/name",
+        json!("db-4"),
+    );
     member["spec"]["hostname"] = json!("db-4");
     member["spec"]["subdomain"] = json!("governing");
     let stored = Case::new(view(vec![], vec![])).admit(&member);
@@ -267,10 +339,17 @@ fn a_stateful_sets_pod_keeps_its_name_and_hosts_and_gets_pin_storage_and_environ
 
 #[test]
 fn a_mirror_pod_is_left_alone() {
-    let mirror = with(bare(), "/metadata/annotations", json!({ "kubernetes.io/config.mirror": "0123" }));
+    let mirror = with(
+        bare(),
+        "/metadata/annotations",
+        json!({ "kubernetes.io/config.mirror": "0123" }),
+    );
     let named = with(mirror, "/metadata/name", json!("db-n1"));
     let placed = with(named, "/spec/nodeName", json!("n1"));
-    assert_eq!(Case::new(view(vec![], vec![])).decide(&placed), Verdict::Untouched);
+    assert_eq!(
+        Case::new(view(vec![], vec![])).decide(&placed),
+        Verdict::Untouched
+    );
 }
 
 #[rstest]
@@ -297,9 +376,16 @@ fn what_contradicts_membership_is_refused_with_the_fix(
 }
 
 fn with_volume(source: &Value) -> Value {
-    let mut pod = with(bare(), "/metadata/annotations", json!({ "flock.dev/volumes": "data" }));
+    let mut pod = with(
+        bare(),
+        "/metadata/annotations",
+        json!({ "flock.dev/volumes": "data" }),
+    );
     let mut volume = json!({ "name": "data" });
-    volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+    volume
+        .as_object_mut()
+        .unwrap()
+        .extend(source.as_object().unwrap().clone());
     pod["spec"]["volumes"] = json!([{ "name": "tmp", "emptyDir": {} }, volume]);
     pod
 }
@@ -310,12 +396,15 @@ fn with_volume(source: &Value) -> Value {
 #[case::name_only(json!({}))]
 fn a_named_empty_dir_becomes_the_members_own_directory(#[case] source: Value) {
     let stored = Case::new(view(vec![], vec![])).admit(&with_volume(&source));
-    assert_eq!(stored["spec"]["volumes"], json!([
-        { "name": "tmp", "emptyDir": {} },
-        { "name": "data", "hostPath": {
-            "path": "/var/lib/flock/default_ns-uid/db/0/data", "type": "DirectoryOrCreate",
-        } },
-    ]));
+    assert_eq!(
+        stored["spec"]["volumes"],
+        json!([
+            { "name": "tmp", "emptyDir": {} },
+            { "name": "data", "hostPath": {
+                "path": "/var/lib/flock/default_ns-uid/db/0/data", "type": "DirectoryOrCreate",
+            } },
+        ])
+    );
 }
 
 #[test]
@@ -323,7 +412,10 @@ fn a_claim_takes_the_place_of_a_named_empty_dir() {
     let mut pod = with_volume(&json!({ "emptyDir": {} }));
     pod["metadata"]["annotations"]["flock.dev/storage"] = json!("claim");
     let stored = Case::new(view(vec![], vec![])).admit(&pod);
-    assert_eq!(stored["spec"]["volumes"][1]["persistentVolumeClaim"], json!({ "claimName": "data-db-0" }));
+    assert_eq!(
+        stored["spec"]["volumes"][1]["persistentVolumeClaim"],
+        json!({ "claimName": "data-db-0" })
+    );
     assert_eq!(stored["spec"]["nodeSelector"], Value::Null);
 }
 
@@ -339,8 +431,16 @@ fn other_volumes_cannot_become_durable(#[case] source: Value, #[case] said: &str
 
 #[test]
 fn a_windows_pod_gets_no_linux_directory() {
-    let pod = with(with_volume(&json!({ "emptyDir": {} })), "/spec/os", json!({ "name": "windows" }));
-    assert!(Case::new(view(vec![], vec![])).refuse(&pod).contains("a Windows pod cannot have directories"));
+    let pod = with(
+        with_volume(&json!({ "emptyDir": {} })),
+        "/spec/os",
+        json!({ "name": "windows" }),
+    );
+    assert!(
+        Case::new(view(vec![], vec![]))
+            .refuse(&pod)
+            .contains("a Windows pod cannot have directories")
+    );
 }
 
 #[test]
@@ -351,7 +451,11 @@ fn an_ordered_member_is_gated_until_all_lower_ones_are_ready() {
         known.apply_node(node("n2", &[1]));
         known
     };
-    let pod_one = with(owned("rs"), "/metadata/annotations", json!({ "flock.dev/start": "Ordered" }));
+    let pod_one = with(
+        owned("rs"),
+        "/metadata/annotations",
+        json!({ "flock.dev/start": "Ordered" }),
+    );
     let waiting = Case::new(pods(pod(0, "rs").unready())).admit(&pod_one);
     assert!(waiting["spec"]["schedulingGates"].is_array());
     let ready = Case::new(pods(pod(0, "rs"))).admit(&pod_one);
@@ -361,7 +465,8 @@ fn an_ordered_member_is_gated_until_all_lower_ones_are_ready() {
 #[test]
 fn what_the_user_set_stays() {
     let mut pod = owned("rs");
-    pod["metadata"]["annotations"] = json!({ "a/b~c": "1", "controller.kubernetes.io/pod-deletion-cost": "7" });
+    pod["metadata"]["annotations"] =
+        json!({ "a/b~c": "1", "controller.kubernetes.io/pod-deletion-cost": "7" });
     pod["spec"]["nodeSelector"] = json!({ "disk/type": "ssd" });
     pod["spec"]["schedulingGates"] = json!([{ "name": "example.com/wait" }]);
     pod["spec"]["containers"][0]["env"] =
@@ -370,9 +475,16 @@ fn what_the_user_set_stays() {
     assert_eq!(stored["metadata"]["annotations"], pod["metadata"]["annotations"]);
     assert_eq!(stored["spec"]["nodeSelector"]["disk/type"], "ssd");
     assert_eq!(stored["spec"]["schedulingGates"][0]["name"], "example.com/wait");
-    let names: Vec<_> =
-        stored["spec"]["containers"][0]["env"].as_array().unwrap().iter().map(|e| e["name"].clone()).collect();
-    assert_eq!(names, ["FLOCK_NAME", "FLOCK_ORDINAL", "FLOCK_SERVICE", "FLOCK_SEED", "X"]);
+    let names: Vec<_> = stored["spec"]["containers"][0]["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["name"].clone())
+        .collect();
+    assert_eq!(
+        names,
+        ["FLOCK_NAME", "FLOCK_ORDINAL", "FLOCK_SERVICE", "FLOCK_SEED", "X"]
+    );
 }
 
 /// A member whose place is known, of an image that runs as this user.

@@ -17,14 +17,20 @@ const LONGEST: SignedDuration = SignedDuration::from_secs(60);
 const FORGOTTEN: SignedDuration = SignedDuration::from_mins(10);
 
 pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
-    plan.memory.buried.retain(|_, buried| observed.now.duration_since(buried.last) < FORGOTTEN);
+    plan.memory
+        .buried
+        .retain(|_, buried| observed.now.duration_since(buried.last) < FORGOTTEN);
     for pod in observed.flock().pods().values() {
-        let Some(ordinal) = pod.ordinal.filter(|_| pod.phase == Phase::Over && !pod.terminating) else {
+        let Some(ordinal) = pod
+            .ordinal
+            .filter(|_| pod.phase == Phase::Over && !pod.terminating)
+        else {
             continue;
         };
-        let buried = pod.owner.as_ref().is_some_and(|owner| {
-            matches!(owner.kind.as_str(), "ReplicaSet" | "ReplicationController")
-        });
+        let buried = pod
+            .owner
+            .as_ref()
+            .is_some_and(|owner| matches!(owner.kind.as_str(), "ReplicaSet" | "ReplicationController"));
         let reason = pod.reason.as_deref().unwrap_or("no reason was given");
         if buried {
             if !is_due(observed, ordinal, plan) {
@@ -39,7 +45,10 @@ pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
                 },
                 Subject::owner_or_pod(observed, pod),
                 "Buried",
-                format!("Deleted pod {}, which had ended ({reason}), so that its ordinal can run again", pod.name),
+                format!(
+                    "Deleted pod {}, which had ended ({reason}), so that its ordinal can run again",
+                    pod.name
+                ),
             );
         } else if pod.owner.is_none() {
             plan.warn(
@@ -66,6 +75,12 @@ fn is_due(observed: &Observed<'_>, ordinal: Ordinal, plan: &mut Plan) -> bool {
             return false;
         }
     }
-    plan.memory.buried.insert(ordinal, Buried { times: times + 1, last: observed.now });
+    plan.memory.buried.insert(
+        ordinal,
+        Buried {
+            times: times + 1,
+            last: observed.now,
+        },
+    );
     true
 }

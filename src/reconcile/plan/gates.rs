@@ -20,7 +20,10 @@ pub(super) fn plan(observed: &Observed<'_>, placed: &BTreeSet<Ordinal>, plan: &m
                 if let Some(tried) = plan.memory.tried.get_mut(&ordinal) {
                     tried.moved = Some(observed.now);
                 }
-                plan.actions.push(Action::OpenGate { pod: pod.name.clone(), uid: pod.uid.clone() });
+                plan.actions.push(Action::OpenGate {
+                    pod: pod.name.clone(),
+                    uid: pod.uid.clone(),
+                });
             }
             // Without the one that it waits for just now: a flock of N would tell N × N / 2 events.
             Some(_) => plan.note(

@@ -43,7 +43,10 @@ impl Default for PlanConfig {
             pull_secrets: Vec::new(),
             root: "/var/lib/flock".into(),
         };
-        Self { node_loss_grace: SignedDuration::from_mins(5), helper }
+        Self {
+            node_loss_grace: SignedDuration::from_mins(5),
+            helper,
+        }
     }
 }
 
@@ -71,7 +74,8 @@ impl<'a> Observed<'a> {
 
     /// Whether nothing is left of the flock.
     fn is_over(&self) -> bool {
-        let traces = self.view.places(self.key).is_empty() && self.view.services_of(self.key).next().is_none();
+        let traces =
+            self.view.places(self.key).is_empty() && self.view.services_of(self.key).next().is_none();
         traces && self.flock().is_empty()
     }
 
@@ -82,11 +86,15 @@ impl<'a> Observed<'a> {
 
     /// Whether the pod's workload has been replaced by a newer revision.
     fn is_old(&self, pod: &PodFacts) -> bool {
-        self.owner(pod).is_some_and(|owner| self.flock().newest(owner).uid != owner.uid)
+        self.owner(pod)
+            .is_some_and(|owner| self.flock().newest(owner).uid != owner.uid)
     }
 
     fn is_available(&self, pod: &PodFacts) -> bool {
-        pod.is_available(self.owner(pod).map_or(0, |owner| owner.min_ready_seconds), self.now)
+        pod.is_available(
+            self.owner(pod).map_or(0, |owner| owner.min_ready_seconds),
+            self.now,
+        )
     }
 }
 
@@ -359,18 +367,36 @@ pub struct Plan {
 
 impl Plan {
     fn note(&mut self, subject: Subject, reason: &'static str, message: impl Into<String>) {
-        self.notes.push(Note { subject, reason, warning: false, message: message.into(), rests_on: None });
+        self.notes.push(Note {
+            subject,
+            reason,
+            warning: false,
+            message: message.into(),
+            rests_on: None,
+        });
     }
 
     fn warn(&mut self, subject: Subject, reason: &'static str, message: impl Into<String>) {
-        self.notes.push(Note { subject, reason, warning: true, message: message.into(), rests_on: None });
+        self.notes.push(Note {
+            subject,
+            reason,
+            warning: true,
+            message: message.into(),
+            rests_on: None,
+        });
     }
 
     /// Plans an action, and what is told of it once it is done.
     fn act(&mut self, action: Action, subject: Subject, reason: &'static str, message: impl Into<String>) {
         let rests_on = Some(self.actions.len());
         self.actions.push(action);
-        self.notes.push(Note { subject, reason, warning: false, message: message.into(), rests_on });
+        self.notes.push(Note {
+            subject,
+            reason,
+            warning: false,
+            message: message.into(),
+            rests_on,
+        });
     }
 
     fn look_again(&mut self, at: Timestamp) {
@@ -386,10 +412,19 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     let memory = if observed.memory.namespace == uid {
         observed.memory.clone()
     } else {
-        Memory { namespace: uid, ..Memory::default() }
+        Memory {
+            namespace: uid,
+            ..Memory::default()
+        }
     };
-    let observed = &Observed { memory: &memory, ..*observed };
-    let mut plan = Plan { memory: memory.clone(), ..Plan::default() };
+    let observed = &Observed {
+        memory: &memory,
+        ..*observed
+    };
+    let mut plan = Plan {
+        memory: memory.clone(),
+        ..Plan::default()
+    };
     let terminating = namespace.is_some_and(|namespace| namespace.terminating);
     if !terminating {
         bury::plan(observed, &mut plan);

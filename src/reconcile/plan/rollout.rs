@@ -9,7 +9,12 @@ use super::{Action, Observed, Plan, Subject, Why};
 
 pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
     let mut unavailable = unavailable(observed, plan);
-    let mut workloads: Vec<_> = observed.flock().workloads().values().filter(|w| !w.terminating).collect();
+    let mut workloads: Vec<_> = observed
+        .flock()
+        .workloads()
+        .values()
+        .filter(|w| !w.terminating)
+        .collect();
     // A fixed order: of several Deployments that change together, the same one goes first on every look.
     workloads.sort_by_key(|workload| (&workload.name, &workload.uid));
     for workload in workloads {
@@ -29,9 +34,9 @@ fn unavailable(observed: &Observed<'_>, plan: &mut Plan) -> usize {
             continue;
         }
         count += 1;
-        let soon = holder.filter(|pod| pod.is_live()).and_then(|pod| {
-            pod.available_at(observed.owner(pod).map_or(0, |owner| owner.min_ready_seconds))
-        });
+        let soon = holder
+            .filter(|pod| pod.is_live())
+            .and_then(|pod| pod.available_at(observed.owner(pod).map_or(0, |owner| owner.min_ready_seconds)));
         if let Some(at) = soon {
             plan.look_again(at);
         }
@@ -80,10 +85,17 @@ fn hand_over(observed: &Observed<'_>, newest: &WorkloadFacts, unavailable: &mut 
             continue;
         }
         plan.act(
-            Action::Evict { pod: pod.name.clone(), uid: pod.uid.clone(), why: Why::HandOver },
+            Action::Evict {
+                pod: pod.name.clone(),
+                uid: pod.uid.clone(),
+                why: Why::HandOver,
+            },
             Subject::workload(newest),
             "HandOver",
-            format!("Evicted {} of an older revision, so that ordinal {ordinal} can run this one", pod.name),
+            format!(
+                "Evicted {} of an older revision, so that ordinal {ordinal} can run this one",
+                pod.name
+            ),
         );
         *unavailable = after;
         need -= 1;
@@ -100,9 +112,9 @@ fn old_members<'a>(
         .members()
         .into_iter()
         .filter(|(ordinal, pod)| {
-            let of_older = observed.owner(pod).is_some_and(|owner| {
-                owner.uid != newest.uid && flock.newest(owner).uid == newest.uid
-            });
+            let of_older = observed
+                .owner(pod)
+                .is_some_and(|owner| owner.uid != newest.uid && flock.newest(owner).uid == newest.uid);
             of_older && pod.is_live() && allowed.contains(*ordinal)
         })
         .collect()
@@ -124,22 +136,33 @@ fn compact(observed: &Observed<'_>, workload: &WorkloadFacts, plan: &mut Plan) {
         .values()
         .filter(|pod| pod.is_owned_by(&workload.uid) && !pod.is_live())
         .any(|pod| outside(&&pod));
-    let Some(highest) = live.iter().filter(outside).max_by_key(|pod| pod.ordinal) else { return };
+    let Some(highest) = live.iter().filter(outside).max_by_key(|pod| pod.ordinal) else {
+        return;
+    };
     let vacant = allowed.iter().filter(|ordinal| !flock.is_held(*ordinal)).count();
     if one_is_leaving || vacant <= flock.missing(workload) as usize {
         return;
     }
     plan.act(
-        Action::Evict { pod: highest.name.clone(), uid: highest.uid.clone(), why: Why::Compact },
+        Action::Evict {
+            pod: highest.name.clone(),
+            uid: highest.uid.clone(),
+            why: Why::Compact,
+        },
         Subject::workload(workload),
         "Compact",
-        format!("Evicted {}, which was outside the ordinals {allowed}, one of which is vacant", highest.name),
+        format!(
+            "Evicted {}, which was outside the ordinals {allowed}, one of which is vacant",
+            highest.name
+        ),
     );
 }
 
 impl Observed<'_> {
     fn budgets_of(&self, workload: &WorkloadFacts) -> usize {
         let deployment = workload.deployment.as_ref();
-        deployment.and_then(|d| self.budgets.get(&d.uid)).map_or(0, |budget| *budget as usize)
+        deployment
+            .and_then(|d| self.budgets.get(&d.uid))
+            .map_or(0, |budget| *budget as usize)
     }
 }

@@ -80,7 +80,11 @@ pub(super) fn record_holder(observed: &Observed<'_>) -> Option<String> {
 
 /// The name of a Service beside the user's own one: one of several, since these may be users' own as well.
 fn beside(flock: &DnsLabel, number: u32) -> String {
-    let number = if number == 0 { String::new() } else { format!("-{number}") };
+    let number = if number == 0 {
+        String::new()
+    } else {
+        format!("-{number}")
+    };
     let suffix = format!("-places{number}");
     let flock = flock.as_str();
     // Only the Service's labels say whose it is, so a shortened name that two flocks want goes to the first.
@@ -96,14 +100,21 @@ fn first_record(observed: &Observed<'_>) -> String {
     let running = super::places::running(observed);
     let findings = crate::place::compare(observed.view.nodes(), labels, &record, &running);
     let record = crate::place::updated(&record, &findings);
-    record.render().unwrap_or_else(|_| Record::default().render().unwrap_or_else(|_| "{}".into()))
+    record
+        .render()
+        .unwrap_or_else(|_| Record::default().render().unwrap_or_else(|_| "{}".into()))
 }
 
 fn check_own(observed: &Observed<'_>, service: &ServiceFacts, plan: &mut Plan) {
     if service.headless {
         return;
     }
-    for workload in observed.flock().workloads().values().filter(|workload| !workload.terminating) {
+    for workload in observed
+        .flock()
+        .workloads()
+        .values()
+        .filter(|workload| !workload.terminating)
+    {
         plan.warn(
             Subject::workload(workload),
             "ServiceNotHeadless",
@@ -117,13 +128,19 @@ fn check_own(observed: &Observed<'_>, service: &ServiceFacts, plan: &mut Plan) {
 }
 
 fn remove_all(observed: &Observed<'_>, plan: &mut Plan) {
-    for service in observed.view.services_of(observed.key).filter(|service| !service.terminating) {
+    for service in observed
+        .view
+        .services_of(observed.key)
+        .filter(|service| !service.terminating)
+    {
         // Entries of nodes that are gone may be the last trace of where data is.
         let remembers =
             service.places.is_some() && service.record.as_ref().is_none_or(|record| !record.is_empty());
         if !remembers {
-            plan.actions
-                .push(Action::DeleteService { name: service.name.clone(), uid: service.uid.clone() });
+            plan.actions.push(Action::DeleteService {
+                name: service.name.clone(),
+                uid: service.uid.clone(),
+            });
         }
     }
 }
@@ -131,8 +148,16 @@ fn remove_all(observed: &Observed<'_>, plan: &mut Plan) {
 /// The ports that the members' containers declare: each number and protocol once, under a name that is unique.
 fn ports(observed: &Observed<'_>) -> Vec<PortFacts> {
     let flock = observed.flock();
-    let newest = flock.workloads().values().filter(|w| flock.newest(w).uid == w.uid).map(|w| &w.template);
-    let bare = flock.pods().values().filter(|pod| pod.owner.is_none()).map(|pod| &pod.template);
+    let newest = flock
+        .workloads()
+        .values()
+        .filter(|w| flock.newest(w).uid == w.uid)
+        .map(|w| &w.template);
+    let bare = flock
+        .pods()
+        .values()
+        .filter(|pod| pod.owner.is_none())
+        .map(|pod| &pod.template);
     let declared: BTreeSet<_> = newest
         .chain(bare)
         .flat_map(|template| &template.ports)
@@ -140,12 +165,19 @@ fn ports(observed: &Observed<'_>) -> Vec<PortFacts> {
         .collect();
     let mut ports: Vec<PortFacts> = Vec::new();
     for (port, protocol, name) in declared {
-        if ports.iter().any(|other| other.port == port && other.protocol == protocol) {
+        if ports
+            .iter()
+            .any(|other| other.port == port && other.protocol == protocol)
+        {
             continue;
         }
         let generic = format!("{}-{port}", protocol.to_lowercase());
         let name = name.filter(|name| !ports.iter().any(|other| other.name.as_ref() == Some(name)));
-        ports.push(PortFacts { name: Some(name.unwrap_or(generic)), protocol, port });
+        ports.push(PortFacts {
+            name: Some(name.unwrap_or(generic)),
+            protocol,
+            port,
+        });
     }
     ports.sort();
     ports

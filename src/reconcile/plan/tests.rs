@@ -2,7 +2,9 @@
 
 use rstest::rstest;
 
-use crate::view::fixtures::{key, now, pod as pinned_pod, revision as pinned_revision, service, set as pinned_set, view};
+use crate::view::fixtures::{
+    key, now, pod as pinned_pod, revision as pinned_revision, service, set as pinned_set, view,
+};
 use crate::view::{Controller, Failure};
 
 use super::*;
@@ -50,7 +52,11 @@ impl Look {
     fn new(workloads: Vec<WorkloadFacts>, pods: Vec<PodFacts>) -> Self {
         let mut view = view(workloads, pods);
         view.apply_service(service("{}"));
-        Self { view, budget: 0, memory: Memory::default() }
+        Self {
+            view,
+            budget: 0,
+            memory: Memory::default(),
+        }
     }
 
     fn plan(&self, millis: i64) -> Plan {
@@ -116,7 +122,10 @@ fn a_newer_revision_gets_the_ordinals_of_an_older_one(
     #[case] pods: Vec<PodFacts>,
     #[case] expected: &[&str],
 ) {
-    let mut look = Look::new(vec![revision("old", 1, 3, 3), revision("new", 2, replicas, 3)], pods);
+    let mut look = Look::new(
+        vec![revision("old", 1, 3, 3), revision("new", 2, replicas, 3)],
+        pods,
+    );
     look.budget = budget;
     assert_eq!(look.acts(0), expected);
 }
@@ -125,7 +134,13 @@ fn a_newer_revision_gets_the_ordinals_of_an_older_one(
 fn an_undo_deletes_what_is_broken_and_leaves_what_serves() {
     // The first revision is the third now, and lacks the pod whose ordinal the broken one has.
     let workloads = vec![revision("broken", 2, 1, 3), revision("good", 3, 3, 3)];
-    assert_eq!(acts(workloads, vec![pod(0, "good"), pod(1, "good"), pod(2, "broken").unready()]), ["delete db-2"]);
+    assert_eq!(
+        acts(
+            workloads,
+            vec![pod(0, "good"), pod(1, "good"), pod(2, "broken").unready()]
+        ),
+        ["delete db-2"]
+    );
 }
 
 #[test]
@@ -134,7 +149,10 @@ fn a_member_counts_once_it_has_been_ready_for_long_enough() {
         min_ready_seconds: 90,
         ..revision(name, number, replicas, 2)
     };
-    let mut look = Look::new(vec![patient("old", 1, 2), patient("new", 2, 2)], vec![pod(0, "old"), pod(1, "new")]);
+    let mut look = Look::new(
+        vec![patient("old", 1, 2), patient("new", 2, 2)],
+        vec![pod(0, "old"), pod(1, "new")],
+    );
     assert_eq!(look.acts(0), [""; 0]);
     assert_eq!(look.plan(0).again, Some(now() + SignedDuration::from_secs(90)));
     assert_eq!(look.acts(30_000), ["evict db-0"]);
@@ -144,7 +162,9 @@ fn a_member_counts_once_it_has_been_ready_for_long_enough() {
 fn deployments_that_change_together_share_one_budget() {
     let changed = |ordinal| [one(ordinal, 1, 1), one(ordinal, 2, 1)];
     let workloads: Vec<_> = (0..3).flat_map(changed).collect();
-    let old: Vec<_> = (0..3).map(|ordinal| pod(ordinal, &format!("one-{ordinal}-1"))).collect();
+    let old: Vec<_> = (0..3)
+        .map(|ordinal| pod(ordinal, &format!("one-{ordinal}-1")))
+        .collect();
     assert_eq!(acts(workloads.clone(), old.clone()), ["evict db-0"]);
     let mut next = old;
     next[0] = pod(0, "one-0-2").unready();
@@ -166,7 +186,10 @@ fn members_outside_make_room_for_a_gap_inside(
     #[case] pods: Vec<PodFacts>,
     #[case] expected: &[&str],
 ) {
-    let evictions: Vec<_> = acts(vec![set("rs", replicas)], pods).into_iter().filter(|a| a != "wake rs").collect();
+    let evictions: Vec<_> = acts(vec![set("rs", replicas)], pods)
+        .into_iter()
+        .filter(|a| a != "wake rs")
+        .collect();
     assert_eq!(evictions, expected);
 }
 
@@ -178,7 +201,13 @@ fn a_workload_that_lacks_pods_is_woken_at_growing_intervals(
     #[case] failing: Option<Failure>,
     #[case] expected: &[i64],
 ) {
-    let mut look = Look::new(vec![WorkloadFacts { failing, ..set("rs", 2) }], vec![pod(0, "rs")]);
+    let mut look = Look::new(
+        vec![WorkloadFacts {
+            failing,
+            ..set("rs", 2)
+        }],
+        vec![pod(0, "rs")],
+    );
     let woken: Vec<i64> = (0..=expected[expected.len() - 1])
         .step_by(500)
         .filter(|millis| look.acts(*millis) == ["wake rs"])
@@ -189,9 +218,18 @@ fn a_workload_that_lacks_pods_is_woken_at_growing_intervals(
 #[test]
 fn wakes_are_at_most_a_minute_apart() {
     let mut look = Look::new(vec![set("rs", 1).failing()], vec![]);
-    let woken: Vec<i64> = (0..600_000).step_by(1000).filter(|millis| look.acts(*millis) == ["wake rs"]).collect();
-    assert!(woken.windows(2).all(|pair| pair[1] - pair[0] <= 60_000), "{woken:?}");
-    assert_eq!(woken.windows(2).last().map(|pair| pair[1] - pair[0]), Some(60_000));
+    let woken: Vec<i64> = (0..600_000)
+        .step_by(1000)
+        .filter(|millis| look.acts(*millis) == ["wake rs"])
+        .collect();
+    assert!(
+        woken.windows(2).all(|pair| pair[1] - pair[0] <= 60_000),
+        "{woken:?}"
+    );
+    assert_eq!(
+        woken.windows(2).last().map(|pair| pair[1] - pair[0]),
+        Some(60_000)
+    );
 }
 
 #[rstest]
@@ -217,7 +255,12 @@ fn only_who_may_have_a_free_ordinal_is_woken(
 fn pods_that_are_over_are_buried_but_for_bare_ones() {
     let mut look = Look::new(
         vec![set("rs", 3)],
-        vec![pod(0, "rs"), pod(1, "rs").over("Evicted"), pod(2, "rs").over("Completed").going(), pod(3, "x").over("x").bare()],
+        vec![
+            pod(0, "rs"),
+            pod(1, "rs").over("Evicted"),
+            pod(2, "rs").over("Completed").going(),
+            pod(3, "x").over("x").bare(),
+        ],
     );
     assert_eq!(look.acts(0), ["delete db-1"]);
     let notes = look.plan(0).notes;
@@ -228,11 +271,16 @@ fn pods_that_are_over_are_buried_but_for_bare_ones() {
 #[test]
 fn pods_that_end_as_soon_as_they_start_are_buried_at_growing_intervals() {
     let mut look = Look::new(vec![set("rs", 1)], vec![pod(0, "rs").over("OutOfcpu")]);
-    let buried: Vec<i64> =
-        (0..8000).step_by(500).filter(|millis| look.acts(*millis) == ["delete db-0"]).collect();
+    let buried: Vec<i64> = (0..8000)
+        .step_by(500)
+        .filter(|millis| look.acts(*millis) == ["delete db-0"])
+        .collect();
     assert_eq!(buried, [0, 1000, 3000, 7000]);
     assert_eq!(look.acts(800_000), ["delete db-0"]);
-    assert_eq!(look.memory.buried.values().next().map(|buried| buried.times), Some(1));
+    assert_eq!(
+        look.memory.buried.values().next().map(|buried| buried.times),
+        Some(1)
+    );
 }
 
 #[rstest]
@@ -246,19 +294,30 @@ fn gates_open_in_the_order_that_the_owner_wants_now(
     #[case] expected: &[&str],
 ) {
     // What the pods' own template said does not count: the order can be switched while they wait.
-    assert_eq!(acts(vec![pinned_set("rs", 3).annotated(annotations)], pods), expected);
+    assert_eq!(
+        acts(vec![pinned_set("rs", 3).annotated(annotations)], pods),
+        expected
+    );
 }
 
 #[test]
 fn an_ordered_start_never_waits_for_an_older_revision() {
-    let ordered = |name: &str, number, replicas| pinned_revision(name, number, replicas, 2).annotated(ORDERED);
+    let ordered =
+        |name: &str, number, replicas| pinned_revision(name, number, replicas, 2).annotated(ORDERED);
     let pods = vec![pod(0, "old").unready(), pod(1, "new").waiting()];
-    assert_eq!(acts(vec![ordered("old", 1, 1), ordered("new", 2, 1)], pods), ["open db-1"]);
+    assert_eq!(
+        acts(vec![ordered("old", 1, 1), ordered("new", 2, 1)], pods),
+        ["open db-1"]
+    );
 }
 
 #[test]
 fn the_service_has_each_port_once_under_a_name_of_its_own() {
-    let port = |name: Option<&str>, protocol: &str, port| PortFacts { name: name.map(Into::into), protocol: protocol.into(), port };
+    let port = |name: Option<&str>, protocol: &str, port| PortFacts {
+        name: name.map(Into::into),
+        protocol: protocol.into(),
+        port,
+    };
     let with = |name: &str, ports: Vec<PortFacts>| {
         let mut facts = set(name, 0);
         let mut template = (*facts.template).clone();
@@ -268,14 +327,29 @@ fn the_service_has_each_port_once_under_a_name_of_its_own() {
     };
     let look = Look::new(
         vec![
-            with("a", vec![port(Some("peer"), "TCP", 2380), port(None, "TCP", 2379)]),
-            with("b", vec![port(Some("peer"), "TCP", 2381), port(Some("other"), "TCP", 2380), port(None, "UDP", 2379)]),
+            with(
+                "a",
+                vec![port(Some("peer"), "TCP", 2380), port(None, "TCP", 2379)],
+            ),
+            with(
+                "b",
+                vec![
+                    port(Some("peer"), "TCP", 2381),
+                    port(Some("other"), "TCP", 2380),
+                    port(None, "UDP", 2379),
+                ],
+            ),
         ],
         vec![],
     );
     let plan = look.plan(0);
-    let Some(Action::MendService { ports, .. }) = plan.actions.first() else { panic!("{:?}", plan.actions) };
-    let named: BTreeMap<_, _> = ports.iter().map(|p| ((p.port, p.protocol.as_str()), p.name.clone().unwrap())).collect();
+    let Some(Action::MendService { ports, .. }) = plan.actions.first() else {
+        panic!("{:?}", plan.actions)
+    };
+    let named: BTreeMap<_, _> = ports
+        .iter()
+        .map(|p| ((p.port, p.protocol.as_str()), p.name.clone().unwrap()))
+        .collect();
     assert_eq!(ports.len(), 4, "{ports:?}");
     assert_eq!(named[&(2379, "TCP")], "tcp-2379");
     assert_eq!(named[&(2379, "UDP")], "udp-2379");
@@ -285,7 +359,10 @@ fn the_service_has_each_port_once_under_a_name_of_its_own() {
 
 #[test]
 fn a_note_of_a_deed_rests_on_it() {
-    let look = Look::new(vec![revision("old", 1, 1, 1), revision("new", 2, 1, 1)], vec![pod(0, "old")]);
+    let look = Look::new(
+        vec![revision("old", 1, 1, 1), revision("new", 2, 1, 1)],
+        vec![pod(0, "old")],
+    );
     let plan = look.plan(0);
     let note = plan.notes.iter().find(|note| note.reason == "HandOver").unwrap();
     assert_eq!(note.rests_on, Some(0));

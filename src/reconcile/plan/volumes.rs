@@ -217,8 +217,7 @@ impl<'a> Work<'a, '_> {
     }
 
     fn size(&self, volume: &DnsLabel) -> String {
-        growth::size(self.observed, self.pod, volume)
-            .unwrap_or_else(|| DEFAULT_SIZE.into())
+        growth::size(self.observed, self.pod, volume).unwrap_or_else(|| DEFAULT_SIZE.into())
     }
 }
 

@@ -22,7 +22,9 @@ const SLOW_LONGEST: SignedDuration = SignedDuration::from_secs(300);
 
 pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
     let flock = observed.flock();
-    plan.memory.starved.retain(|uid, _| flock.workloads().contains_key(uid));
+    plan.memory
+        .starved
+        .retain(|uid, _| flock.workloads().contains_key(uid));
     for workload in flock.workloads().values() {
         if is_starved(observed, workload) {
             wake(observed, workload, plan);
@@ -38,16 +40,22 @@ fn is_starved(observed: &Observed<'_>, workload: &WorkloadFacts) -> bool {
     let newest = flock.newest(workload);
     let turn = newest.uid == workload.uid || flock.missing(newest) == 0;
     turn && flock.missing(workload) > 0
-        && Flock::allowed(workload).iter().any(|ordinal| !flock.is_held(ordinal))
+        && Flock::allowed(workload)
+            .iter()
+            .any(|ordinal| !flock.is_held(ordinal))
 }
 
 fn wake(observed: &Observed<'_>, workload: &WorkloadFacts, plan: &mut Plan) {
     let now = observed.now;
-    let starved = plan.memory.starved.entry(workload.uid.clone()).or_insert(Starved {
-        since: now,
-        wakes: 0,
-        woken: None,
-    });
+    let starved = plan
+        .memory
+        .starved
+        .entry(workload.uid.clone())
+        .or_insert(Starved {
+            since: now,
+            wakes: 0,
+            woken: None,
+        });
     let (first, pause, longest) = match workload.failing {
         Some(Failure::Flock) => (SignedDuration::ZERO, PAUSE, LONGEST),
         Some(Failure::Other) => (SLOW_PAUSE, SLOW_PAUSE, SLOW_LONGEST),

@@ -49,7 +49,12 @@ impl Flock {
         replicas: usize,
         args: &[&str],
     ) -> Result<Self> {
-        for file in ["namespace.yaml", "namespace-policy.yaml", "service-account.yaml", "rbac.yaml"] {
+        for file in [
+            "namespace.yaml",
+            "namespace-policy.yaml",
+            "service-account.yaml",
+            "rbac.yaml",
+        ] {
             let path = root.join("deploy").join(file);
             lab.kubectl(&[
                 "apply".as_ref(),

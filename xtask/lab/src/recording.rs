@@ -54,18 +54,30 @@ impl Recording {
         let api = Api::<Pod>::namespaced(client, namespace);
         let log = Arc::new(Mutex::new(Log::default()));
         let task = runtime.spawn(record(api, Arc::clone(&log)));
-        Self { begin: Instant::now(), log, task }
+        Self {
+            begin: Instant::now(),
+            log,
+            task,
+        }
     }
 
     /// Everything so far.
     pub fn changes(&self) -> Vec<Change> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).changes.clone()
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .changes
+            .clone()
     }
 
     /// Forgets what was, so that a long recording costs no more than a short one; what it has seen of members'
     /// nodes, of breaches and of how many pods there were stays.
     pub fn forget(&self) {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).changes.clear();
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .changes
+            .clear();
     }
 
     /// How many pods were created so far.
@@ -267,11 +279,13 @@ impl Check {
                 other.0 == id.0 && *other != id && self.nodes.get(other).is_some_and(|other| *other == node)
             });
         if shared {
-            self.moves.push(format!("{name} shares node {node} with another member"));
+            self.moves
+                .push(format!("{name} shares node {node} with another member"));
         }
         let before = self.nodes.insert(id, node.clone());
         if let Some(before) = before.filter(|before| *before != node) {
-            self.moves.push(format!("{name} ran on {before} and then on {node}"));
+            self.moves
+                .push(format!("{name} ran on {before} and then on {node}"));
         }
     }
 }

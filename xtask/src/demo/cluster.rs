@@ -26,11 +26,20 @@ impl Cluster {
     pub(crate) fn start(demo: &Demo) -> Result<Self> {
         if let Some(kubeconfig) = &demo.kubeconfig {
             let lab = Arc::new(Lab::existing(kubeconfig)?);
-            say("Using the cluster of the kubeconfig; its nodes must have flock:dev, etcd:demo and etcd:demo-next");
-            return Ok(Self { lab, flock: None, own: false });
+            say(
+                "Using the cluster of the kubeconfig; its nodes must have flock:dev, etcd:demo and etcd:demo-next",
+            );
+            return Ok(Self {
+                lab,
+                flock: None,
+                own: false,
+            });
         }
         let options = lab::options(3, demo.fake);
-        let options = flock_lab::Options { kubernetes: demo.kubernetes.clone(), ..Flock::options(options) };
+        let options = flock_lab::Options {
+            kubernetes: demo.kubernetes.clone(),
+            ..Flock::options(options)
+        };
         // Built before the lab starts: what fails here leaves nothing behind.
         let images = match options.nodes {
             flock_lab::Nodes::Real { .. } => images(&demo.kubernetes)?,
@@ -46,7 +55,11 @@ impl Cluster {
             let binary = crate::test::build_flock()?;
             Some(Flock::install(&lab, &flock_image::root(), &binary, 2, &[])?)
         };
-        Ok(Self { lab, flock, own: true })
+        Ok(Self {
+            lab,
+            flock,
+            own: true,
+        })
     }
 
     /// Whether containers run.
@@ -75,7 +88,10 @@ impl Cluster {
     /// Waits until `value` is there.
     pub(crate) fn eventually<T>(&self, what: &str, value: impl Fn() -> Result<Option<T>>) -> Result<T> {
         wait::until(what, value).with_context(|| {
-            let pods = self.lab.kubectl(&["get", "pods", "--all-namespaces", "-o", "wide"]).unwrap_or_default();
+            let pods = self
+                .lab
+                .kubectl(&["get", "pods", "--all-namespaces", "-o", "wide"])
+                .unwrap_or_default();
             let events = self.kubectl(&["get", "events"]).unwrap_or_default();
             format!("the state then:\n{pods}\n{events}")
         })
@@ -92,14 +108,17 @@ impl Cluster {
     pub(crate) fn end(self, keep: bool) -> Result<()> {
         drop(self.flock);
         if !self.own {
-            self.lab.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"])?;
+            self.lab
+                .kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"])?;
             return Ok(());
         }
         let lab = Arc::into_inner(self.lab).context("the lab is still in use")?;
         if keep {
             lab.keep_running()?;
             say("The cluster goes on. To look around:");
-            say(&format!("  cargo xtask lab kubectl --name {LAB} -- -n {NAMESPACE} get pods -o wide"));
+            say(&format!(
+                "  cargo xtask lab kubectl --name {LAB} -- -n {NAMESPACE} get pods -o wide"
+            ));
             say(&format!("  cargo xtask lab shell --name {LAB}"));
             say(&format!("To end it: cargo xtask lab down --name {LAB}"));
             return Ok(());

@@ -27,7 +27,10 @@ struct Member {
 
 /// Runs all steps.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
-    let demo = Steps { cluster, count: std::cell::Cell::new(0) };
+    let demo = Steps {
+        cluster,
+        count: std::cell::Cell::new(0),
+    };
     if cluster.runs_containers() {
         demo.step("Install Flock from deploy/ and webhook-config/", Steps::install)?;
     } else {
@@ -39,8 +42,14 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     }
     demo.step("Delete a member", Steps::delete)?;
     demo.step("Look names up", Steps::look_up)?;
-    demo.step("Hand the flock over from the ReplicaSet to a Deployment", Steps::to_deployment)?;
-    demo.step("Roll the image with the Deployment's default strategy", Steps::roll)
+    demo.step(
+        "Hand the flock over from the ReplicaSet to a Deployment",
+        Steps::to_deployment,
+    )?;
+    demo.step(
+        "Roll the image with the Deployment's default strategy",
+        Steps::roll,
+    )
 }
 
 struct Steps<'a> {
@@ -66,7 +75,8 @@ impl Steps<'_> {
     fn apply(&self) -> Result<String> {
         let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}");
         self.cluster.lab().apply(&namespace)?;
-        self.cluster.kubectl(&["apply", "-f", &example("replicaset.yaml")])?;
+        self.cluster
+            .kubectl(&["apply", "-f", &example("replicaset.yaml")])?;
         let members = self.all_ready()?;
         let mut nodes: Vec<_> = members.values().map(|member| &member.node).collect();
         nodes.sort();
@@ -79,33 +89,49 @@ impl Steps<'_> {
             return Ok("Three members, each with its ordinal's name and a node of its own".into());
         }
         etcd::wait_healthy(self.cluster)?;
-        Ok("Three members found each other by their names, each on a node of its own; etcd is healthy".into())
+        Ok(
+            "Three members found each other by their names, each on a node of its own; etcd is healthy"
+                .into(),
+        )
     }
 
     fn write(&self) -> Result<String> {
         etcd::put(self.cluster, "etcd-0", KEY, VALUE)?;
         for member in MEMBERS {
-            self.cluster.exec(member, &["sh", "-c", "echo \"$HOSTNAME\" > /data/marker"])?;
+            self.cluster
+                .exec(member, &["sh", "-c", "echo \"$HOSTNAME\" > /data/marker"])?;
         }
         self.cluster.eventually("the key on every member", || {
-            let values: Result<Vec<_>> =
-                MEMBERS.iter().map(|member| etcd::get_local(self.cluster, member, KEY)).collect();
+            let values: Result<Vec<_>> = MEMBERS
+                .iter()
+                .map(|member| etcd::get_local(self.cluster, member, KEY))
+                .collect();
             Ok(values?.iter().all(|value| value == VALUE).then_some(()))
         })?;
-        Ok(format!("{KEY}={VALUE} is stored by all three, and each has a file with its name beside etcd's data"))
+        Ok(format!(
+            "{KEY}={VALUE} is stored by all three, and each has a file with its name beside etcd's data"
+        ))
     }
 
     fn delete(&self) -> Result<String> {
         let before = self.all_ready()?;
         let id = self.id("etcd-1")?;
-        self.cluster.kubectl(&["delete", "pod", "etcd-1", "--wait=false"])?;
+        self.cluster
+            .kubectl(&["delete", "pod", "etcd-1", "--wait=false"])?;
         let after = self.cluster.eventually("a new etcd-1", || {
             let members = self.members()?;
-            let new = members.get("etcd-1").filter(|member| member.ready && member.uid != before["etcd-1"].uid);
+            let new = members
+                .get("etcd-1")
+                .filter(|member| member.ready && member.uid != before["etcd-1"].uid);
             Ok(new.cloned())
         })?;
         let old = &before["etcd-1"];
-        ensure!(after.node == old.node, "etcd-1 moved from {} to {}", old.node, after.node);
+        ensure!(
+            after.node == old.node,
+            "etcd-1 moved from {} to {}",
+            old.node,
+            after.node
+        );
         self.expect_address("etcd-1", &after.ip)?;
         self.expect_data("etcd-1")?;
         ensure!(self.id("etcd-1")? == id, "etcd-1 joined under another id");
@@ -114,7 +140,10 @@ impl Steps<'_> {
         } else {
             ""
         };
-        Ok(format!("etcd-1 is back with its name, on {}; DNS has its new address {}{data}", after.node, after.ip))
+        Ok(format!(
+            "etcd-1 is back with its name, on {}; DNS has its new address {}{data}",
+            after.node, after.ip
+        ))
     }
 
     fn look_up(&self) -> Result<String> {
@@ -123,28 +152,49 @@ impl Steps<'_> {
         if !self.cluster.runs_containers() {
             self.expect_address("etcd-2", &member.ip)?;
             let names = self.cluster.lab().dns_lookup_ptr(member.ip.parse()?)?;
-            ensure!(names.iter().any(|name| name.trim_end_matches('.') == full), "PTR gives {names:?}");
+            ensure!(
+                names.iter().any(|name| name.trim_end_matches('.') == full),
+                "PTR gives {names:?}"
+            );
             return Ok(format!("A: {full} is {0}; PTR: {0} is {full}", member.ip));
         }
         let a = self.cluster.exec("etcd-0", &["nslookup", &full])?;
-        ensure!(a.contains(&member.ip), "nslookup {full} in a pod does not give {}: {a}", member.ip);
+        ensure!(
+            a.contains(&member.ip),
+            "nslookup {full} in a pod does not give {}: {a}",
+            member.ip
+        );
         let ptr = self.cluster.exec("etcd-0", &["nslookup", &member.ip])?;
-        ensure!(ptr.contains(&full), "nslookup {} in a pod does not give {full}: {ptr}", member.ip);
-        Ok(format!("Inside etcd-0, A: {full} is {0}; PTR: {0} is {full}", member.ip))
+        ensure!(
+            ptr.contains(&full),
+            "nslookup {} in a pod does not give {full}: {ptr}",
+            member.ip
+        );
+        Ok(format!(
+            "Inside etcd-0, A: {full} is {0}; PTR: {0} is {full}",
+            member.ip
+        ))
     }
 
     fn to_deployment(&self) -> Result<String> {
         let before = self.all_ready()?;
         self.cluster.kubectl(&["delete", "replicaset", "etcd"])?;
-        self.cluster.kubectl(&["apply", "-f", &example("deployment.yaml")])?;
+        self.cluster
+            .kubectl(&["apply", "-f", &example("deployment.yaml")])?;
         let after = self.cluster.eventually("three members of the Deployment", || {
             let members = self.members()?;
             let new = members.values().filter(|m| m.ready).count() == 3
-                && members.iter().all(|(name, m)| before.get(name).is_some_and(|old| old.uid != m.uid));
+                && members
+                    .iter()
+                    .all(|(name, m)| before.get(name).is_some_and(|old| old.uid != m.uid));
             Ok(new.then_some(members))
         })?;
         for (name, member) in &after {
-            ensure!(member.node == before[name].node, "{name} moved to {}", member.node);
+            ensure!(
+                member.node == before[name].node,
+                "{name} moved to {}",
+                member.node
+            );
             self.expect_data(name)?;
         }
         Ok("The same names run on the same nodes and find their data: they belong to the flock, not to its owner".into())
@@ -152,15 +202,25 @@ impl Steps<'_> {
 
     fn roll(&self) -> Result<String> {
         let before = self.all_ready()?;
-        self.cluster.kubectl(&["set", "image", "deployment/etcd", "etcd=etcd:demo-next"])?;
+        self.cluster
+            .kubectl(&["set", "image", "deployment/etcd", "etcd=etcd:demo-next"])?;
         let rolled = std::cell::RefCell::new(Vec::new());
         let most = std::cell::Cell::new(0);
         self.cluster.eventually("the new image on every member", || {
             let members = self.members()?;
-            let down = MEMBERS.iter().filter(|name| !members.get(**name).is_some_and(|m| m.ready)).count();
+            let down = MEMBERS
+                .iter()
+                .filter(|name| !members.get(**name).is_some_and(|m| m.ready))
+                .count();
             most.set(most.get().max(down));
-            let extra: Vec<_> = members.keys().filter(|name| !MEMBERS.contains(&name.as_str())).collect();
-            ensure!(extra.is_empty(), "the rollout made pods beside the members: {extra:?}");
+            let extra: Vec<_> = members
+                .keys()
+                .filter(|name| !MEMBERS.contains(&name.as_str()))
+                .collect();
+            ensure!(
+                extra.is_empty(),
+                "the rollout made pods beside the members: {extra:?}"
+            );
             for (name, member) in &members {
                 let mut rolled = rolled.borrow_mut();
                 if member.image == "etcd:demo-next" && !rolled.contains(name) {
@@ -171,11 +231,18 @@ impl Steps<'_> {
             Ok(done.then_some(()))
         })?;
         let rolled = rolled.into_inner();
-        ensure!(rolled == ["etcd-2", "etcd-1", "etcd-0"], "the order was {rolled:?}");
+        ensure!(
+            rolled == ["etcd-2", "etcd-1", "etcd-0"],
+            "the order was {rolled:?}"
+        );
         ensure!(most.get() <= 1, "{} members were away at one time", most.get());
         let after = self.all_ready()?;
         for (name, member) in &after {
-            ensure!(member.node == before[name].node, "{name} moved to {}", member.node);
+            ensure!(
+                member.node == before[name].node,
+                "{name} moved to {}",
+                member.node
+            );
             self.expect_data(name)?;
         }
         Ok(format!(
@@ -185,7 +252,11 @@ impl Steps<'_> {
     }
 
     fn id(&self, pod: &str) -> Result<String> {
-        if self.cluster.runs_containers() { etcd::member_id(self.cluster, pod) } else { Ok(String::new()) }
+        if self.cluster.runs_containers() {
+            etcd::member_id(self.cluster, pod)
+        } else {
+            Ok(String::new())
+        }
     }
 
     fn expect_data(&self, pod: &str) -> Result<()> {
@@ -193,7 +264,11 @@ impl Steps<'_> {
             return Ok(());
         }
         let marker = self.cluster.exec(pod, &["cat", "/data/marker"])?;
-        ensure!(marker.trim() == pod, "{pod} finds the file of {:?}", marker.trim());
+        ensure!(
+            marker.trim() == pod,
+            "{pod} finds the file of {:?}",
+            marker.trim()
+        );
         let value = etcd::get_local(self.cluster, pod, KEY)?;
         ensure!(value == VALUE, "{pod} has {value:?} for {KEY}");
         Ok(())
@@ -203,25 +278,40 @@ impl Steps<'_> {
     fn expect_address(&self, pod: &str, ip: &str) -> Result<()> {
         self.cluster.eventually(&format!("{pod} at {ip} in DNS"), || {
             if self.cluster.runs_containers() {
-                let other = MEMBERS.iter().find(|member| **member != pod).unwrap_or(&MEMBERS[0]);
-                let answer = self.cluster.exec(other, &["nslookup", &format!("{pod}.etcd.{NAMESPACE}.svc.cluster.local")])?;
+                let other = MEMBERS
+                    .iter()
+                    .find(|member| **member != pod)
+                    .unwrap_or(&MEMBERS[0]);
+                let answer = self.cluster.exec(
+                    other,
+                    &["nslookup", &format!("{pod}.etcd.{NAMESPACE}.svc.cluster.local")],
+                )?;
                 return Ok(answer.contains(ip).then_some(()));
             }
             let name = format!("{pod}.etcd.{NAMESPACE}.svc.cluster.local");
-            Ok(self.cluster.lab().dns_lookup_a(&name)?.contains(&ip.parse()?).then_some(()))
+            Ok(self
+                .cluster
+                .lab()
+                .dns_lookup_a(&name)?
+                .contains(&ip.parse()?)
+                .then_some(()))
         })
     }
 
     fn all_ready(&self) -> Result<BTreeMap<String, Member>> {
         self.cluster.eventually("three Ready members", || {
             let members = self.members()?;
-            let ready = MEMBERS.iter().all(|name| members.get(*name).is_some_and(|member| member.ready));
+            let ready = MEMBERS
+                .iter()
+                .all(|name| members.get(*name).is_some_and(|member| member.ready));
             Ok((ready && members.len() == 3).then_some(members))
         })
     }
 
     fn members(&self) -> Result<BTreeMap<String, Member>> {
-        let out = self.cluster.kubectl(&["get", "pods", "-l", "flock.dev/name=etcd", "-o", "json"])?;
+        let out = self
+            .cluster
+            .kubectl(&["get", "pods", "-l", "flock.dev/name=etcd", "-o", "json"])?;
         let list: Value = serde_json::from_str(&out)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let pods = list["items"].as_array().context("kubectl gave no list")?;
@@ -230,7 +320,8 @@ impl Steps<'_> {
             .map(|pod| {
                 let conditions = pod["status"]["conditions"].as_array();
                 let ready = conditions.is_some_and(|all| {
-                    all.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+                    all.iter()
+                        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
                 });
                 let member = Member {
                     node: text(&pod["spec"]["nodeName"]),
@@ -246,5 +337,9 @@ impl Steps<'_> {
 }
 
 fn example(file: &str) -> String {
-    image::root().join("examples/etcd").join(file).display().to_string()
+    image::root()
+        .join("examples/etcd")
+        .join(file)
+        .display()
+        .to_string()
 }

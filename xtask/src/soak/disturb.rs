@@ -32,7 +32,12 @@ pub(crate) struct Disturber {
 
 impl Disturber {
     pub(crate) fn new(lab: Arc<Lab>, seed: u64, report: Arc<Report>) -> Self {
-        Self { lab, random: fastrand::Rng::with_seed(seed), report, rotations: 0 }
+        Self {
+            lab,
+            random: fastrand::Rng::with_seed(seed),
+            report,
+            rotations: 0,
+        }
     }
 
     /// Disturbs until `end`, each time after the installation is whole again.
@@ -65,21 +70,33 @@ impl Disturber {
     }
 
     fn whole_again(&self) -> Result<()> {
-        self.flock(&["rollout", "status", "deployment/flock", "--timeout=120s"]).map(drop)
+        self.flock(&["rollout", "status", "deployment/flock", "--timeout=120s"])
+            .map(drop)
     }
 
     /// A replica's pod, any of them.
     fn replica(&mut self) -> Result<String> {
-        let names = self.flock(&["get", "pods", "-l", "app.kubernetes.io/component=webhook", "-o", "name"])?;
+        let names = self.flock(&[
+            "get",
+            "pods",
+            "-l",
+            "app.kubernetes.io/component=webhook",
+            "-o",
+            "name",
+        ])?;
         let names: Vec<_> = names.lines().collect();
         let index = self.random.usize(0..names.len().max(1));
-        names.get(index).map(|name| (*name).to_owned()).context("no replica is left")
+        names
+            .get(index)
+            .map(|name| (*name).to_owned())
+            .context("no replica is left")
     }
 
     fn rotate(&mut self) -> Result<()> {
         self.rotations += 1;
         let value = format!("flock.dev/rotate=soak-{}", self.rotations);
-        self.flock(&["annotate", "--overwrite", "secret", "flock-ca", &value]).map(drop)
+        self.flock(&["annotate", "--overwrite", "secret", "flock-ca", &value])
+            .map(drop)
     }
 
     fn restart(&mut self) -> Result<()> {
@@ -94,12 +111,20 @@ impl Disturber {
     fn kill(&mut self) -> Result<()> {
         // Marked before too: a call fails in the moment of the signal.
         self.report.disturbed("SIGKILLs", true);
-        let oldest = if self.random.bool() { "--oldest" } else { "--newest" };
+        let oldest = if self.random.bool() {
+            "--oldest"
+        } else {
+            "--newest"
+        };
         self.signal(&["--signal", "KILL", oldest])
     }
 
     fn pause(&mut self) -> Result<()> {
-        let oldest = if self.random.bool() { "--oldest" } else { "--newest" };
+        let oldest = if self.random.bool() {
+            "--oldest"
+        } else {
+            "--newest"
+        };
         self.report.disturbed("SIGSTOPs", true);
         self.signal(&["--signal", "STOP", oldest])?;
         // Longer than the Lease holds.
@@ -109,7 +134,12 @@ impl Disturber {
     }
 
     fn signal(&self, args: &[&str]) -> Result<()> {
-        let status = self.lab.command("pkill")?.args(args).args(["--full", "^/flock serve"]).status()?;
+        let status = self
+            .lab
+            .command("pkill")?
+            .args(args)
+            .args(["--full", "^/flock serve"])
+            .status()?;
         anyhow::ensure!(status.success(), "no replica was found to signal");
         Ok(())
     }
@@ -123,17 +153,35 @@ impl Disturber {
         self.report.disturbed("caBundles emptied", true);
         let patch = r#"[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]"#;
         self.lab
-            .kubectl(&["patch", "mutatingwebhookconfiguration", "flock", "--type=json", "-p", patch])
+            .kubectl(&[
+                "patch",
+                "mutatingwebhookconfiguration",
+                "flock",
+                "--type=json",
+                "-p",
+                patch,
+            ])
             .map(drop)
     }
 
     /// The resident memory of every replica now.
     fn measure(&self, begin: Instant) {
-        let Ok(mut command) = self.lab.command("sh") else { return };
+        let Ok(mut command) = self.lab.command("sh") else {
+            return;
+        };
         let script = "for pid in $(pgrep --full '^/flock serve'); do grep VmRSS /proc/$pid/status; done";
-        let Ok(output) = command.args(["-c", script]).output() else { return };
+        let Ok(output) = command.args(["-c", script]).output() else {
+            return;
+        };
         let sizes = String::from_utf8_lossy(&output.stdout);
-        let sizes: Vec<_> = sizes.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
-        self.report.memory(format!("{:4} s: {} KiB", begin.elapsed().as_secs(), sizes.join(", ")));
+        let sizes: Vec<_> = sizes
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1))
+            .collect();
+        self.report.memory(format!(
+            "{:4} s: {} KiB",
+            begin.elapsed().as_secs(),
+            sizes.join(", ")
+        ));
     }
 }

@@ -38,7 +38,10 @@ pub(crate) struct Soak {
 /// Runs it; fails where an admission failed that nothing excuses, or an ordinal was given twice.
 pub(crate) fn run(soak: &Soak) -> Result<()> {
     let image = install::flock_image(false)?;
-    let options = Options { kubernetes: soak.kubernetes.clone(), ..Options::real(2) };
+    let options = Options {
+        kubernetes: soak.kubernetes.clone(),
+        ..Options::real(2)
+    };
     let lab = Arc::new(Lab::start(options.named("soak"))?);
     lab.import_image(&image)?;
     install::install(&lab)?;
@@ -48,7 +51,12 @@ pub(crate) fn run(soak: &Soak) -> Result<()> {
     let runtime = lab.runtime()?;
     let client = lab.block_on(lab.client())?;
     lab.apply("{apiVersion: v1, kind: Namespace, metadata: {name: soak}}")?;
-    let streaming = runtime.spawn(stream::run(client.clone(), soak.rate, Arc::clone(&report), Arc::clone(&over)));
+    let streaming = runtime.spawn(stream::run(
+        client.clone(),
+        soak.rate,
+        Arc::clone(&report),
+        Arc::clone(&over),
+    ));
     let begin = Instant::now();
     let mut disturber = Disturber::new(Arc::clone(&lab), soak.seed, Arc::clone(&report));
     let end = begin + Duration::from_secs(soak.seconds);
@@ -57,7 +65,11 @@ pub(crate) fn run(soak: &Soak) -> Result<()> {
     let duplicates = lab.block_on(streaming)?;
     drop(runtime);
     outcome?;
-    say(&format!("\nIn {}:\n{}", human(begin.elapsed()), report.text(duplicates)));
+    say(&format!(
+        "\nIn {}:\n{}",
+        human(begin.elapsed()),
+        report.text(duplicates)
+    ));
     let account = "--as=system:serviceaccount:flock-system:flock";
     say("\nWhat Flock's account may do in a tenant's namespace:");
     say(&lab.kubectl(&["auth", "can-i", "--list", account, "-n", "default"])?);

@@ -59,7 +59,12 @@ impl Report {
 
     /// An admission failed.
     pub(crate) fn failed(&self, message: String) {
-        self.with(|inner| inner.failures.push(Failure { at: Instant::now(), message }));
+        self.with(|inner| {
+            inner.failures.push(Failure {
+                at: Instant::now(),
+                message,
+            })
+        });
     }
 
     /// Something was done to the installation; `kill`: by SIGKILL.
@@ -81,7 +86,10 @@ impl Report {
     pub(crate) fn unexcused(&self) -> usize {
         self.with(|inner| {
             let excused = |failure: &Failure| {
-                inner.kills.iter().any(|kill| failure.at >= *kill && failure.at - *kill < EXCUSED)
+                inner
+                    .kills
+                    .iter()
+                    .any(|kill| failure.at >= *kill && failure.at - *kill < EXCUSED)
             };
             inner.failures.iter().filter(|failure| !excused(failure)).count()
         })
@@ -93,17 +101,38 @@ impl Report {
         self.with(|inner| {
             inner.latencies.sort_unstable();
             let at = |share: usize| {
-                let index = (inner.latencies.len() * share / 1000).min(inner.latencies.len().saturating_sub(1));
-                inner.latencies.get(index).map_or(0.0, |took| took.as_secs_f64() * 1000.0)
+                let index =
+                    (inner.latencies.len() * share / 1000).min(inner.latencies.len().saturating_sub(1));
+                inner
+                    .latencies
+                    .get(index)
+                    .map_or(0.0, |took| took.as_secs_f64() * 1000.0)
             };
             let mut text = String::new();
             let admissions = inner.latencies.len();
             let _ = writeln!(text, "admissions: {admissions}, of them stored: {}", inner.real);
-            let _ = writeln!(text, "failures: {unexcused}; after a SIGKILL: {}", inner.failures.len() - unexcused);
-            let _ = writeln!(text, "duplicate ordinals: {duplicates}; names that were taken (409): {}", inner.clashes);
+            let _ = writeln!(
+                text,
+                "failures: {unexcused}; after a SIGKILL: {}",
+                inner.failures.len() - unexcused
+            );
+            let _ = writeln!(
+                text,
+                "duplicate ordinals: {duplicates}; names that were taken (409): {}",
+                inner.clashes
+            );
             let _ = writeln!(text, "calls that met no API server: {}", inner.away);
-            let _ = writeln!(text, "whole create calls, ms: p50 {:.1}, p99 {:.1}", at(500), at(990));
-            let done: Vec<_> = inner.disturbances.iter().map(|(what, count)| format!("{what} {count}")).collect();
+            let _ = writeln!(
+                text,
+                "whole create calls, ms: p50 {:.1}, p99 {:.1}",
+                at(500),
+                at(990)
+            );
+            let done: Vec<_> = inner
+                .disturbances
+                .iter()
+                .map(|(what, count)| format!("{what} {count}"))
+                .collect();
             let _ = writeln!(text, "disturbances: {}", done.join(", "));
             for line in &inner.memory {
                 let _ = writeln!(text, "memory: {line}");

@@ -29,22 +29,36 @@ pub(crate) async fn run(client: Client, rate: u32, report: Arc<Report>, over: Ar
     let mut number = 0_u64;
     while !over.load(Relaxed) {
         tick.tick().await;
-        let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { break };
+        let Ok(seat) = Arc::clone(&seats).acquire_owned().await else {
+            break;
+        };
         number += 1;
         let real = number.is_multiple_of(STORED);
-        let (api, report, living, duplicates) =
-            (api.clone(), Arc::clone(&report), Arc::clone(&living), Arc::clone(&duplicates));
+        let (api, report, living, duplicates) = (
+            api.clone(),
+            Arc::clone(&report),
+            Arc::clone(&living),
+            Arc::clone(&duplicates),
+        );
         tokio::spawn(async move {
-            let Some(name) = create(&api, real, &report).await else { return };
+            let Some(name) = create(&api, real, &report).await else {
+                return;
+            };
             drop(seat);
             if !real {
                 return;
             }
-            let fresh = living.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+            let fresh = living
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(name.clone());
             duplicates.fetch_add(u64::from(!fresh), Relaxed);
             tokio::time::sleep(LIFE).await;
             // Forgotten first: from the deletion on, the name may be given again.
-            living.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            living
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&name);
             while let Err(error) = api.delete(&name, &DeleteParams::default().grace_period(0)).await {
                 if matches!(&error, Error::Api(status) if status.code == 404) {
                     break;
@@ -53,12 +67,17 @@ pub(crate) async fn run(client: Client, rate: u32, report: Arc<Report>, over: Ar
             }
         });
     }
-    let _ = seats.acquire_many(u32::try_from(AT_ONCE).unwrap_or(u32::MAX)).await;
+    let _ = seats
+        .acquire_many(u32::try_from(AT_ONCE).unwrap_or(u32::MAX))
+        .await;
     duplicates.load(Relaxed)
 }
 
 async fn create(api: &Api<Pod>, real: bool, report: &Report) -> Option<String> {
-    let params = PostParams { dry_run: !real, ..PostParams::default() };
+    let params = PostParams {
+        dry_run: !real,
+        ..PostParams::default()
+    };
     let begin = Instant::now();
     match api.create(&params, &pod()).await {
         Ok(pod) => {

@@ -80,7 +80,10 @@ impl fmt::Display for Report {
 /// Shakes a cluster of its own with the Flock of `binary`, installed from the project at `root`; `say` hears of
 /// the progress. It ends with the first violation.
 pub fn run(root: &Path, binary: &Path, settings: Settings, say: &mut dyn FnMut(&str)) -> Result<Report> {
-    let options = Options { raised_limits: true, ..Options::fake(NODES) };
+    let options = Options {
+        raised_limits: true,
+        ..Options::fake(NODES)
+    };
     let lab = Arc::new(Lab::start(Flock::options(options))?);
     lab.enter()?;
     let mut flock = Flock::install(&lab, root, binary, 2, &["--log-filter=info,flock=debug"])?;
@@ -116,7 +119,9 @@ fn round(shaker: &mut Shaker, rng: &mut Rng, end: Instant, report: &mut Report) 
         }
         let operation = Operation::next(rng, &shaker.workloads, NODES);
         done.push(format!("{:7.3} {operation}", begin.elapsed().as_secs_f64()));
-        shaker.carry_out(&operation).with_context(|| format!("{operation}"))?;
+        shaker
+            .carry_out(&operation)
+            .with_context(|| format!("{operation}"))?;
         report.operations += 1;
         report.violations = shaker.violations();
         if !report.violations.is_empty() {
@@ -140,7 +145,9 @@ fn round(shaker: &mut Shaker, rng: &mut Rng, end: Instant, report: &mut Report) 
         shaker.recording.forget();
     } else {
         report.replay = done;
-        report.violations.push(format!("what the pods did:\n{}", shaker.recording.story()));
+        report
+            .violations
+            .push(format!("what the pods did:\n{}", shaker.recording.story()));
     }
     Ok(())
 }

@@ -26,7 +26,10 @@ const NUMBERS: [u32; 6] = [0, 1, 2, 3, 4, 5];
 
 impl Workload {
     fn new(kind: &'static str, name: &'static str, flock: &'static str, replicas: u32) -> Self {
-        let annotations = [("lab.flock.dev/ready-after", "200ms"), ("lab.flock.dev/stop-after", "300ms")];
+        let annotations = [
+            ("lab.flock.dev/ready-after", "200ms"),
+            ("lab.flock.dev/stop-after", "300ms"),
+        ];
         Self {
             kind,
             name,
@@ -34,7 +37,9 @@ impl Workload {
             set: "0-",
             ordinals: &NUMBERS,
             strategy: None,
-            annotations: annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            annotations: annotations
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
             replicas,
             tag: "3.9",
             before: "3.9",
@@ -59,9 +64,7 @@ impl Workload {
 
     /// Every kind of workload, of strategy and of set; two flocks have more than one workload.
     pub(super) fn all() -> Vec<Self> {
-        let rolling = |surge: Value, unavailable: Value| {
-            json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": surge, "maxUnavailable": unavailable } })
-        };
+        let rolling = |surge: Value, unavailable: Value| json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": surge, "maxUnavailable": unavailable } });
         vec![
             Self::new("Deployment", "default", "default", 3),
             Self::new("Deployment", "no-surge", "low", 4)

@@ -47,7 +47,12 @@ impl Operation {
         let workload = &workloads[index];
         let pod = |rng: &mut Rng| workload.member(rng.u32(..workload.max()));
         let rolling = rng.usize(..workloads.iter().filter(|workload| workload.rolls()).count());
-        let rolling = workloads.iter().enumerate().filter(|(_, w)| w.rolls()).nth(rolling).map_or(0, |(i, _)| i);
+        let rolling = workloads
+            .iter()
+            .enumerate()
+            .filter(|(_, w)| w.rolls())
+            .nth(rolling)
+            .map_or(0, |(i, _)| i);
         match rng.u32(..100) {
             0..14 => Self::Scale(index, rng.u32(..=workload.max())),
             14..26 => Self::Delete(pod(rng)),
@@ -88,16 +93,31 @@ impl fmt::Display for Operation {
             Self::Delete(pod) => write!(f, "delete pod {pod}"),
             Self::ForceDelete(pod) => write!(f, "delete pod {pod} by force"),
             Self::Evict(pod) => write!(f, "evict pod {pod}"),
-            Self::End(pod, failed) => write!(f, "end pod {pod} ({})", if *failed { "Failed" } else { "Succeeded" }),
+            Self::End(pod, failed) => write!(
+                f,
+                "end pod {pod} ({})",
+                if *failed { "Failed" } else { "Succeeded" }
+            ),
             Self::Unready(pod) => write!(f, "let pod {pod} be unready"),
             Self::Roll(workload, tag) => write!(f, "roll {} to {tag}", name(*workload)),
             Self::Undo(workload) => write!(f, "undo {}", name(*workload)),
-            Self::Annotate(workload, value) => write!(f, "annotate the template of {} with {value}", name(*workload)),
+            Self::Annotate(workload, value) => {
+                write!(f, "annotate the template of {} with {value}", name(*workload))
+            }
             Self::Order(workload, ordered) => {
-                write!(f, "let {} start {}", name(*workload), if *ordered { "in order" } else { "in parallel" })
+                write!(
+                    f,
+                    "let {} start {}",
+                    name(*workload),
+                    if *ordered { "in order" } else { "in parallel" }
+                )
             }
             Self::Recreate(workload, orphan) => {
-                let how = if *orphan { "leaving its pods" } else { "with its pods" };
+                let how = if *orphan {
+                    "leaving its pods"
+                } else {
+                    "with its pods"
+                };
                 write!(f, "delete {} {how} and create it again", name(*workload))
             }
             Self::Orphan(pod) => write!(f, "take pod {pod} from its owner by a label"),

@@ -40,8 +40,14 @@ impl Shaker {
     pub(super) fn new(lab: &Arc<Lab>, flock: Flock, nodes: usize) -> Result<Self> {
         let client = lab.block_on(lab.client())?;
         let runtime = lab.runtime()?;
-        let metadata = ObjectMeta { name: Some(NAMESPACE.into()), ..ObjectMeta::default() };
-        let namespace = Namespace { metadata, ..Namespace::default() };
+        let metadata = ObjectMeta {
+            name: Some(NAMESPACE.into()),
+            ..ObjectMeta::default()
+        };
+        let namespace = Namespace {
+            metadata,
+            ..Namespace::default()
+        };
         let namespaces = Api::all(client.clone());
         lab.block_on(async { namespaces.create(&PostParams::default(), &namespace).await })?;
         let recording = Recording::start(runtime.handle(), client.clone(), NAMESPACE);
@@ -52,7 +58,10 @@ impl Shaker {
             flock,
             client,
             recording,
-            possible: workloads.iter().flat_map(|workload| workload.possible().collect::<Vec<_>>()).collect(),
+            possible: workloads
+                .iter()
+                .flat_map(|workload| workload.possible().collect::<Vec<_>>())
+                .collect(),
             workloads,
             nodes,
             failed: BTreeSet::new(),
@@ -79,7 +88,11 @@ impl Shaker {
     pub(super) fn violations(&self) -> Vec<String> {
         let mut violations = self.recording.violations(false);
         let names = self.recording.names();
-        violations.extend(names.difference(&self.possible).map(|name| format!("no workload may have {name}")));
+        violations.extend(
+            names
+                .difference(&self.possible)
+                .map(|name| format!("no workload may have {name}")),
+        );
         violations
     }
 
@@ -104,7 +117,11 @@ impl Shaker {
             }
             Operation::Recreate(workload, orphan) => self.recreate(*workload, *orphan)?,
             Operation::DeleteService(service) => {
-                self.attempt("DELETE", &format!("/api/v1/namespaces/{NAMESPACE}/services/{service}"), None);
+                self.attempt(
+                    "DELETE",
+                    &format!("/api/v1/namespaces/{NAMESPACE}/services/{service}"),
+                    None,
+                );
             }
             Operation::Rest(millis) => std::thread::sleep(Duration::from_millis(*millis)),
             Operation::Cordon(_)
@@ -136,7 +153,11 @@ impl Shaker {
                 self.attempt("POST", &format!("{}/eviction", path(pod)), Some(&eviction));
             }
             Operation::End(pod, failed) => {
-                let (phase, reason) = if *failed { ("Failed", "Evicted") } else { ("Succeeded", "Completed") };
+                let (phase, reason) = if *failed {
+                    ("Failed", "Evicted")
+                } else {
+                    ("Succeeded", "Completed")
+                };
                 let status = json!({ "status": { "phase": phase, "reason": reason, "conditions": [] } });
                 self.attempt("PATCH", &format!("{}/status", path(pod)), Some(&status));
             }
@@ -195,7 +216,8 @@ impl Shaker {
             }
             Operation::PauseFlock(replica, millis) => {
                 self.flock.signal(*replica, Signal::SIGSTOP)?;
-                self.paused.insert(*replica, Instant::now() + Duration::from_millis(*millis));
+                self.paused
+                    .insert(*replica, Instant::now() + Duration::from_millis(*millis));
             }
             Operation::KillComponent(component) => {
                 self.lab.kill(component)?;
@@ -216,7 +238,11 @@ impl Shaker {
         let workload = &self.workloads[workload];
         let policy = if orphan { "Orphan" } else { "Background" };
         let path = workload.path(NAMESPACE);
-        self.attempt("DELETE", &format!("{path}/{}?propagationPolicy={policy}", workload.name), None);
+        self.attempt(
+            "DELETE",
+            &format!("{path}/{}?propagationPolicy={policy}", workload.name),
+            None,
+        );
         let deadline = Instant::now() + PATIENCE;
         // With `Orphan` it stays until its pods are let go.
         while let Err(error) = self.request("POST", &path, Some(&workload.object())) {
@@ -234,7 +260,12 @@ impl Shaker {
     }
 
     fn resume(&mut self, now: Instant) -> Result<()> {
-        let due: Vec<_> = self.paused.iter().filter(|(_, at)| **at <= now).map(|(replica, _)| *replica).collect();
+        let due: Vec<_> = self
+            .paused
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(replica, _)| *replica)
+            .collect();
         for replica in due {
             self.paused.remove(&replica);
             self.flock.signal(replica, Signal::SIGCONT)?;
@@ -274,7 +305,9 @@ impl Shaker {
         let begin = Instant::now();
         loop {
             let pods = self.list_pods()?;
-            let Some(difference) = self.difference(&pods) else { return Ok(begin.elapsed()) };
+            let Some(difference) = self.difference(&pods) else {
+                return Ok(begin.elapsed());
+            };
             if begin.elapsed() > PATIENCE {
                 bail!("it did not come to what is wanted in {PATIENCE:?}: {difference}");
             }
@@ -292,27 +325,43 @@ impl Shaker {
     }
 
     fn difference(&self, pods: &[Pod]) -> Option<String> {
-        let fixed: BTreeMap<String, Option<&str>> =
-            self.workloads.iter().flat_map(|w| w.wanted().map(|(pod, tag)| (pod, w.rolls().then_some(tag)))).collect();
+        let fixed: BTreeMap<String, Option<&str>> = self
+            .workloads
+            .iter()
+            .flat_map(|w| w.wanted().map(|(pod, tag)| (pod, w.rolls().then_some(tag))))
+            .collect();
         let mut wrong: Vec<String> = Vec::new();
         for pod in pods {
             let name = name(pod);
-            let image = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.image.clone()).unwrap_or_default();
+            let image = pod
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.containers.first()?.image.clone())
+                .unwrap_or_default();
             match fixed.get(&name) {
                 None => wrong.push(format!("{name} is not wanted")),
-                Some(Some(tag)) if !image.ends_with(&format!(":{tag}")) => wrong.push(format!("{name} runs {image}, not {tag}")),
+                Some(Some(tag)) if !image.ends_with(&format!(":{tag}")) => {
+                    wrong.push(format!("{name} runs {image}, not {tag}"))
+                }
                 Some(_) if !is_ready(pod) => wrong.push(format!("{name} is not ready")),
                 Some(_) => {}
             }
         }
         let present: BTreeSet<_> = pods.iter().map(name).collect();
-        wrong.extend(fixed.keys().filter(|pod| !present.contains(*pod)).map(|pod| format!("{pod} is missing")));
+        wrong.extend(
+            fixed
+                .keys()
+                .filter(|pod| !present.contains(*pod))
+                .map(|pod| format!("{pod} is missing")),
+        );
         (!wrong.is_empty()).then(|| wrong.join(", "))
     }
 
     fn list_pods(&self) -> Result<Vec<Pod>> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), NAMESPACE);
-        let list = self.lab.block_on(async { pods.list(&ListParams::default()).await });
+        let list = self
+            .lab
+            .block_on(async { pods.list(&ListParams::default()).await });
         Ok(list.context("pods can't be listed")?.items)
     }
 
@@ -323,7 +372,10 @@ impl Shaker {
     }
 
     fn patch_template(&self, workload: usize) -> Result<()> {
-        self.patch_workload(workload, &json!({ "spec": { "template": self.workloads[workload].template() } }))
+        self.patch_workload(
+            workload,
+            &json!({ "spec": { "template": self.workloads[workload].template() } }),
+        )
     }
 
     /// A request that may well be refused.
@@ -332,11 +384,21 @@ impl Shaker {
     }
 
     fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
-        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let kind = if method == "PATCH" {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
         let bytes = body.map(Value::to_string).unwrap_or_default().into_bytes();
-        let request = http::Request::builder().method(method).uri(path).header("Content-Type", kind).body(bytes)?;
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Content-Type", kind)
+            .body(bytes)?;
         let client = self.client.clone();
-        let answer = self.lab.block_on(async move { client.request::<Value>(request).await });
+        let answer = self
+            .lab
+            .block_on(async move { client.request::<Value>(request).await });
         answer.with_context(|| format!("{method} {path}"))
     }
 }

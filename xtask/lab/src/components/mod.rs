@@ -151,9 +151,17 @@ fn helm() -> Set {
 
 /// A dynamic provisioner of volumes that are directories of nodes.
 fn local_path_provisioner() -> Set {
-    const PROGRAMS: &[Program] =
-        &[program("local-path-provisioner", "github.com/rancher/local-path-provisioner", 60)];
-    set("local-path-provisioner", "v0.0.30", pins!("local-path-provisioner"), PROGRAMS)
+    const PROGRAMS: &[Program] = &[program(
+        "local-path-provisioner",
+        "github.com/rancher/local-path-provisioner",
+        60,
+    )];
+    set(
+        "local-path-provisioner",
+        "v0.0.30",
+        pins!("local-path-provisioner"),
+        PROGRAMS,
+    )
 }
 
 /// The built programs of one version of Kubernetes and what goes with it.

@@ -186,8 +186,7 @@ impl Image {
         let mut described = descriptor(manifest_type, &manifest);
         let tag = self.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
         // The first is how containerd learns the name, the second how other tools do.
-        described["annotations"] =
-            json!({"io.containerd.image.name": full_name(&self.name), "org.opencontainers.image.ref.name": tag});
+        described["annotations"] = json!({"io.containerd.image.name": full_name(&self.name), "org.opencontainers.image.ref.name": tag});
         let index = serde_json::to_vec(&json!({"schemaVersion": 2, "manifests": [described]}))?;
 
         let mut archive = Builder::new(Vec::new());

@@ -195,8 +195,15 @@ fn a_namespace_made_anew_inherits_nothing_from_memory() {
     }
     sim.view.delete_service("default", "db", "uid-of-service");
     // Between two looks: nobody saw it gone.
-    sim.view.apply_namespace(crate::view::NamespaceFacts { uid: "another".into(), ..old });
-    sim.pod(crate::view::fixtures::pod(0, "rs").annotated(&[(crate::identity::keys::NODES, "b")]).waiting());
+    sim.view.apply_namespace(crate::view::NamespaceFacts {
+        uid: "another".into(),
+        ..old
+    });
+    sim.pod(
+        crate::view::fixtures::pod(0, "rs")
+            .annotated(&[(crate::identity::keys::NODES, "b")])
+            .waiting(),
+    );
     sim.settle();
     assert_eq!(sim.record().len(), 1);
     assert_eq!(sim.places(2), [Some("b".into()), None]);
