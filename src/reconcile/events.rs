@@ -17,8 +17,8 @@ use super::plan::{Note, Subject};
 const AGAIN: Duration = Duration::from_secs(30 * 60);
 /// A note that later looks did not make for so long is over: if it is made again, it is told again.
 const OVER: Duration = Duration::from_secs(60);
-/// Within [`OVER`], so much is told of one object; the rest waits for later looks.
-const BURST: usize = 20;
+/// Within [`OVER`], a wait is told in so many ways; others wait for later looks.
+const BURST: usize = 5;
 /// So many flocks are remembered before those of which nothing was told lately are dropped.
 const REMEMBERED: usize = 10_000;
 
@@ -91,12 +91,17 @@ impl Events {
             let known = told
                 .get(note)
                 .is_some_and(|known| now.duration_since(known.told) < AGAIN);
-            let lately = told
-                .iter()
-                .filter(|(other, told)| other.subject == note.subject && now.duration_since(told.told) < OVER)
-                .count();
-            // What was done is told each time; a wait is told once.
-            if (!known || note.rests_on.is_some()) && lately < BURST {
+            let lately = || {
+                let lately = told
+                    .iter()
+                    .filter(|(_, told)| now.duration_since(told.told) < OVER);
+                lately
+                    .map(|(other, _)| other)
+                    .filter(|other| is_same_wait(other, note))
+            };
+            let other_numbers = lately().any(|other| shape(&other.message) == shape(&note.message));
+            // What was done is told each time; a wait is told once, and not for each node that comes or goes.
+            if note.rests_on.is_some() || (!known && !other_numbers && lately().count() < BURST) {
                 told.insert(
                     note.clone(),
                     Told {
@@ -112,6 +117,28 @@ impl Events {
         }
         news
     }
+}
+
+/// Who waits, as a message begins: `no node for db-1: …`.
+fn head(message: &str) -> &str {
+    message.split_once(": ").map_or(message, |(head, _)| head)
+}
+
+fn is_same_wait(one: &Note, other: &Note) -> bool {
+    one.subject == other.subject && one.reason == other.reason && head(&one.message) == head(&other.message)
+}
+
+/// A message without the numbers that follow its beginning: `0/3 nodes fit` and `0/4 nodes fit` are the same news.
+fn shape(message: &str) -> String {
+    let (head, tail) = message.split_at(head(message).len());
+    let mut shape = head.to_owned();
+    for letter in tail.chars() {
+        let letter = if letter.is_ascii_digit() { '#' } else { letter };
+        if letter != '#' || !shape.ends_with('#') {
+            shape.push(letter);
+        }
+    }
+    shape
 }
 
 /// An event's note has at most 1024 bytes (`k8s.io/api/events/v1`).
@@ -186,8 +213,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_wait_is_not_told_for_each_node_that_comes_and_yet_for_each_that_waits() {
+        let sentences: Vec<_> = (0..1000)
+            .map(|number| format!("no node for db-1: 0/{number} nodes fit"))
+            .collect();
+        let notes: Vec<[&str; 1]> = sentences.iter().map(|sentence| [sentence.as_str()]).collect();
+        let mut looks: Vec<_> = (0..)
+            .zip(&notes)
+            .map(|(at, note)| (at / 100, &note[..]))
+            .collect();
+        looks.push((11, &["no node for db-2: 0/7 nodes fit"]));
+        let told = told(&looks).await;
+        assert_eq!(told.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 11]);
+    }
+
+    #[tokio::test]
     async fn a_sentence_that_changes_all_the_time_is_told_so_often_and_no_more() {
-        let sentences: Vec<_> = (0..1000).map(|number| format!("0/{number} nodes fit")).collect();
+        let sentences: Vec<_> = (0..1000)
+            .map(|number| format!("db-1: {}", "x".repeat(number)))
+            .collect();
         let notes: Vec<[&str; 1]> = sentences.iter().map(|sentence| [sentence.as_str()]).collect();
         let looks: Vec<_> = (0..)
             .zip(&notes)

@@ -331,7 +331,7 @@ fn windows(world: &World) {
     pool.add("a", |node| node.os = "windows".into());
     let scene = &pool.scene;
     scene.apply(&pool.workload(workload("ReplicaSet", "db", 1)));
-    scene.eventually_event("db", "1 running windows");
+    scene.eventually_event("db", "no node for db-0: 0/");
     pool.add("b", |_| {});
     scene.eventually_ready(&["db-0"]);
     assert_eq!(pool.home("db-0"), "b");
