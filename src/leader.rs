@@ -45,7 +45,7 @@ impl Leadership {
                 match builder.build().await {
                     Ok(manager) => break manager,
                     Err(error) => {
-                        warn!(%error, lease = name, "the Lease cannot be read or made; trying again")
+                        warn!(%error, lease = name, "the Lease cannot be read or made; trying again");
                     }
                 }
                 tokio::select! {

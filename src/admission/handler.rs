@@ -350,7 +350,7 @@ fn log(request: &Request<'_>, decision: &Decision) {
             );
         }
         Answer::Refused { code, message, .. } => {
-            info!(uid, namespace, verdict, dry_run, code, message, "refused")
+            info!(uid, namespace, verdict, dry_run, code, message, "refused");
         }
     }
 }

@@ -63,7 +63,7 @@ impl Report {
             inner.failures.push(Failure {
                 at: Instant::now(),
                 message,
-            })
+            });
         });
     }
 

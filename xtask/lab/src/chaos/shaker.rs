@@ -341,7 +341,7 @@ impl Shaker {
             match fixed.get(&name) {
                 None => wrong.push(format!("{name} is not wanted")),
                 Some(Some(tag)) if !image.ends_with(&format!(":{tag}")) => {
-                    wrong.push(format!("{name} runs {image}, not {tag}"))
+                    wrong.push(format!("{name} runs {image}, not {tag}"));
                 }
                 Some(_) if !is_ready(pod) => wrong.push(format!("{name} is not ready")),
                 Some(_) => {}
