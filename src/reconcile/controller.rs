@@ -22,6 +22,7 @@ use super::carry_out::{ANSWER, Outcome, carry_out};
 use super::events::Events;
 use super::plan::{Action, Memory, Note, Observed, Plan, PlanConfig, Subject, plan};
 use super::storage::StorageLookup;
+use super::waits::Waits;
 
 /// The longest pause after failed writes for one flock; the first is 100 ms, and it doubles.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -45,6 +46,7 @@ pub struct Controller {
     deployments: HashMap<String, (u32, Instant)>,
     unlabelled: HashMap<String, Instant>,
     storage: StorageLookup,
+    waits: Waits,
 }
 
 impl Controller {
@@ -60,6 +62,7 @@ impl Controller {
             apply: Apply::new(client.clone(), view.clone(), config.helper.clone()),
             events: Events::new(client.clone(), identity),
             storage: StorageLookup::new(client.clone()),
+            waits: Waits::default(),
             client,
             view,
             metrics,
@@ -87,6 +90,7 @@ impl Controller {
             self.memories.clear();
             self.failures.clear();
             self.due.clear();
+            self.waits.clear(&self.metrics);
         }
     }
 
@@ -183,6 +187,8 @@ impl Controller {
                 notes.push(note);
             }
         }
+        self.waits.note(key, &notes, &self.metrics);
+        self.metrics.places(self.view.read().place_count());
         if timeout(ANSWER, self.events.tell(key, &notes)).await.is_err() {
             warn!(flock = %key, "events were not taken");
         }

@@ -9,6 +9,7 @@ mod controller;
 mod events;
 pub mod plan;
 mod storage;
+mod waits;
 
 pub use apply::{Apply, ApplyError};
 pub use controller::Controller;

@@ -126,6 +126,11 @@ impl View {
         self.garbage.iter().filter_map(|name| self.nodes.get(name))
     }
 
+    /// How many ordinals have a node.
+    pub fn place_count(&self) -> usize {
+        self.places.values().map(BTreeMap::len).sum()
+    }
+
     /// A namespace.
     pub fn namespace(&self, name: &str) -> Option<&NamespaceFacts> {
         self.namespaces.get(name)

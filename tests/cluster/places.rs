@@ -155,6 +155,17 @@ fn more_replicas(world: &World) {
         (waiting.len() == 2 && bound() == 2).then_some(waiting)
     });
     scene.eventually_event("db", &format!("no node for {}: 0/", waiting.join(", ")));
+    // The leader shows them to the alert.
+    let shown = || -> f64 {
+        let of = |replica| {
+            world
+                .flock
+                .metric(replica, "flock_waits", "NoPlace")
+                .unwrap_or_default()
+        };
+        (0..world.flock.len()).map(of).sum()
+    };
+    scene.eventually("a metric of members that wait", || (shown() >= 1.0).then_some(()));
     pool.quiet();
     pool.add("c", |_| {});
     let last = scene.eventually("one member that waits", || {
