@@ -61,7 +61,7 @@ fn rolls(world: &World, prefix: &str, object: &Value, replicas: u32, budget: usi
         scene.recording.names()
     );
     assert_eq!(
-        scene.recording.count_created(),
+        scene.recording.count_ran(),
         2 * names.len(),
         "{}",
         scene.recording.story()
@@ -306,7 +306,7 @@ fn together(world: &World) {
         "{}",
         scene.recording.story()
     );
-    assert_eq!(scene.recording.count_created(), 8);
+    assert_eq!(scene.recording.count_ran(), 8);
     scene.quiet();
 }
 

@@ -85,6 +85,16 @@ impl Recording {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).created
     }
 
+    /// How many pods have been Ready. Beside those that were created there may be ones that never were: kwok deletes
+    /// by name, and where its answer was lost, its second try meets the successor.
+    pub fn count_ran(&self) -> usize {
+        let changes = self.changes();
+        let ran = changes.iter().filter(|change| is_ready(&change.pod));
+        ran.filter_map(|change| change.pod.metadata.uid.as_ref())
+            .collect::<std::collections::BTreeSet<_>>()
+            .len()
+    }
+
     /// The names of the pods in the order in which they were created.
     pub fn created(&self) -> Vec<String> {
         self.changes()
