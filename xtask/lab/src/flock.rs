@@ -59,6 +59,8 @@ impl Flock {
             lab.kubectl(&[
                 "apply".as_ref(),
                 "--server-side".as_ref(),
+                // A test may have applied them before, by its own hand.
+                "--force-conflicts".as_ref(),
                 "-f".as_ref(),
                 path.as_os_str(),
             ])?;
@@ -80,6 +82,7 @@ impl Flock {
         lab.kubectl(&[
             "apply".as_ref(),
             "--server-side".as_ref(),
+            "--force-conflicts".as_ref(),
             "-k".as_ref(),
             config.as_os_str(),
         ])?;
