@@ -17,8 +17,9 @@ use tokio::runtime::Runtime;
 pub use crate::objects::workload;
 pub use crate::scene::Scene;
 
-/// How long anything may take: generous, since the machine may be busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take: generous, since the machine may be busy with other things, and a kubelet that the
+/// Node authorizer refused a claim a moment too early tries again only a minute later.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The cluster, with Flock in it.
 pub struct World {

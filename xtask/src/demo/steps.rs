@@ -1,6 +1,6 @@
 //! The steps, each with what it proves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -22,6 +22,7 @@ struct Member {
     ip: String,
     uid: String,
     ready: bool,
+    leaving: bool,
     image: String,
 }
 
@@ -206,11 +207,22 @@ impl Steps<'_> {
             .kubectl(&["set", "image", "deployment/etcd", "etcd=etcd:demo-next"])?;
         let rolled = std::cell::RefCell::new(Vec::new());
         let most = std::cell::Cell::new(0);
+        let arrived = std::cell::RefCell::new(BTreeSet::new());
         self.cluster.eventually("the new image on every member", || {
             let members = self.members()?;
+            // Away is who is not there, leaves, or has not been Ready yet. Who was Ready and is not for a moment (etcd
+            // elects a leader whenever one leaves) was not made so by the rollout.
+            let mut arrived = arrived.borrow_mut();
+            arrived.extend(
+                members
+                    .values()
+                    .filter(|member| member.ready)
+                    .map(|member| member.uid.clone()),
+            );
+            let here = |member: &Member| !member.leaving && arrived.contains(&member.uid);
             let down = MEMBERS
                 .iter()
-                .filter(|name| !members.get(**name).is_some_and(|m| m.ready))
+                .filter(|name| !members.get(**name).is_some_and(here))
                 .count();
             most.set(most.get().max(down));
             let extra: Vec<_> = members
@@ -328,6 +340,7 @@ impl Steps<'_> {
                     ip: text(&pod["status"]["podIP"]),
                     uid: text(&pod["metadata"]["uid"]),
                     ready: ready && pod["metadata"]["deletionTimestamp"].is_null(),
+                    leaving: !pod["metadata"]["deletionTimestamp"].is_null(),
                     image: text(&pod["spec"]["containers"][0]["image"]),
                 };
                 (text(&pod["metadata"]["name"]), member)
