@@ -239,7 +239,7 @@ impl WorkloadKind {
 pub enum Failure {
     /// Flock refused them or was away, or a name was taken: what may have changed since, unseen by the workload.
     Flock,
-    /// Something else, such as a quota, that only its own back-off should try again.
+    /// Something else, such as a quota: it is woken too, but slowly.
     Other,
 }
 
@@ -277,8 +277,6 @@ pub struct WorkloadFacts {
     pub min_ready_seconds: i64,
     /// Why its last creations failed (condition ReplicaFailure), if they did: it may sleep in its back-off.
     pub failing: Option<Failure>,
-    /// When Flock woke it last.
-    pub woken_at: Option<Timestamp>,
     /// Whether its deletion has begun.
     pub terminating: bool,
     /// When it was created.
@@ -365,7 +363,6 @@ impl WorkloadFacts {
             desired: desired.unwrap_or(replicas),
             min_ready_seconds: min_ready_seconds.unwrap_or(0).into(),
             failing,
-            woken_at: annotation(keys::WOKEN_AT).and_then(|text| text.parse().ok()),
             terminating: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|Time(t)| *t),
             template: Arc::new(Template::new(

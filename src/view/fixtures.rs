@@ -48,7 +48,6 @@ pub(crate) fn set(name: &str, replicas: u32) -> WorkloadFacts {
         desired: replicas,
         min_ready_seconds: 0,
         failing: None,
-        woken_at: None,
         terminating: false,
         created: Some(now()),
         template: template(&[]),
