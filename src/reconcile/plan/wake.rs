@@ -10,6 +10,8 @@ use super::{Action, Observed, Plan, Starved};
 
 /// A workload that does not say that it was refused gets this long: it is probably just at work.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(3);
+/// What was looked up of a workload without the label may be 5 s old: it must lack pods in two looks.
+const STALE: SignedDuration = SignedDuration::from_secs(7);
 /// The first pause between two wakes; it doubles.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 /// The longest pause.
@@ -60,6 +62,11 @@ fn wake(observed: &Observed<'_>, workload: &WorkloadFacts, plan: &mut Plan) {
         Some(Failure::Flock) => (SignedDuration::ZERO, PAUSE, LONGEST),
         Some(Failure::Other) => (SLOW_PAUSE, SLOW_PAUSE, SLOW_LONGEST),
         None => (PATIENCE, PAUSE, LONGEST),
+    };
+    let first = if workload.labelled {
+        first
+    } else {
+        first.max(STALE)
     };
     let after = |wakes: u32| longest.min(pause * 2_i32.pow(wakes.saturating_sub(1).min(6)));
     let due = match starved.woken {
