@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use flock_lab::{find_program, human, image::Image};
 
+pub(crate) use flock_lab::workspace_dir as root;
+
 use crate::say;
 
 /// The image's name in the manifests.
@@ -62,7 +64,7 @@ fn static_binary(quick: bool) -> Result<PathBuf> {
     let begin = Instant::now();
     let target = format!("{ARCH}-unknown-linux-musl");
     ensure_target(&target)?;
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     cargo.args([
         "build",
         "--quiet",
@@ -75,7 +77,6 @@ fn static_binary(quick: bool) -> Result<PathBuf> {
         "flock",
     ]);
     cargo.args(["--target", &target]);
-    cargo.current_dir(root());
     // ring compiles a little C, for which the headers of any libc will do; the linker takes Rust's own musl.
     if find_program("musl-gcc").is_none() {
         cargo.env(format!("CC_{}", target.replace('-', "_")), "cc");
@@ -107,13 +108,14 @@ fn ensure_target(target: &str) -> Result<()> {
     Ok(())
 }
 
-/// The project's folder.
-pub(crate) fn root() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own).to_owned()
+/// The cargo that runs us, in the project's folder.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
 }
 
 /// Where cargo builds.
 pub(crate) fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |target| root().join(target))
 }

@@ -1,14 +1,13 @@
 //! `cargo xtask test`: every test, on real clusters where one is needed.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use flock_lab::{Components, DEFAULT_KUBERNETES, KUBERNETES_VARIABLE, human};
 
-use crate::image::{root, target_dir};
+use crate::image::{self, target_dir};
 use crate::say;
 
 /// Which tests.
@@ -32,10 +31,8 @@ pub(crate) fn run(test: &Test) -> Result<()> {
     for program in ["kubectl", "etcdctl", "helm"] {
         components.ensure_program(program)?;
     }
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["test", "--workspace", "--locked", "--no-fail-fast"])
-        .current_dir(root());
+    let mut cargo = image::cargo();
+    cargo.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
     cargo.env(KUBERNETES_VARIABLE, &test.kubernetes);
     if !test.args.is_empty() {
         cargo.arg("--").args(&test.args);
@@ -58,7 +55,7 @@ pub(crate) fn run(test: &Test) -> Result<()> {
 
 /// Builds Flock for this machine, quickly.
 pub(crate) fn build_flock() -> Result<PathBuf> {
-    let status = Command::new(env!("CARGO"))
+    let status = image::cargo()
         .args([
             "build",
             "--quiet",
@@ -68,7 +65,6 @@ pub(crate) fn build_flock() -> Result<PathBuf> {
             "--bin",
             "flock",
         ])
-        .current_dir(root())
         .status()
         .context("cargo could not be started")?;
     if !status.success() {

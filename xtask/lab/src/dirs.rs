@@ -23,11 +23,8 @@ pub fn lab_dir() -> Result<PathBuf> {
         .filter(|dir| !dir.is_empty())
         .map_or_else(
             || {
-                let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-                let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-                target
-                    .map_or_else(|| workspace.join("target"), |target| workspace.join(target))
-                    .join("lab")
+                let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+                workspace_dir().join(target).join("lab")
             },
             PathBuf::from,
         );
@@ -35,6 +32,13 @@ pub fn lab_dir() -> Result<PathBuf> {
         .with_context(|| format!("the lab's folder {} could not be made", dir.display()))?;
     dir.canonicalize()
         .with_context(|| format!("the lab's folder {} can't be resolved", dir.display()))
+}
+
+/// The project's folder: that of the package which cargo runs, as a shared build may come from a clone that is gone.
+pub fn workspace_dir() -> PathBuf {
+    let package = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    let workspace = package.ancestors().find(|dir| dir.join("Cargo.lock").exists());
+    workspace.unwrap_or(&package).to_owned()
 }
 
 /// The folder that holds the state of every lab.

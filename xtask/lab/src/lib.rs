@@ -100,7 +100,7 @@ mod state;
 use std::path::{Path, PathBuf};
 
 pub use components::{Components, DEFAULT_KUBERNETES};
-pub use dirs::{LAB_DIR_VARIABLE, lab_dir};
+pub use dirs::{LAB_DIR_VARIABLE, lab_dir, workspace_dir};
 pub use fake::FakeNode;
 pub use flock::Flock;
 pub use host::find_program;
