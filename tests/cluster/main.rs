@@ -30,6 +30,7 @@ mod rollout;
 mod scene;
 mod storage;
 mod stored;
+mod uninstall;
 mod world;
 
 use world::World;
@@ -46,6 +47,6 @@ fn main() {
         storage::TESTS,
         stored::TESTS,
     ];
-    let alone = [burst::ALONE, outage::ALONE].concat();
+    let alone = [burst::ALONE, outage::ALONE, uninstall::ALONE].concat();
     harness::run(&tests.concat(), &alone, World::fake);
 }

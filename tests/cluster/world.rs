@@ -103,6 +103,7 @@ impl World {
             recording,
             audit,
             may_move: false,
+            without_flock: false,
         }
     }
 }

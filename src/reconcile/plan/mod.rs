@@ -8,6 +8,7 @@ mod gates;
 mod places;
 mod rollout;
 mod service;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod volumes;
@@ -440,6 +441,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         gates::plan(observed, &ready, &mut plan);
         rollout::plan(observed, &mut plan);
         wake::plan(observed, &mut plan);
+        strangers::plan(observed, &mut plan);
     }
     if plan.actions.is_empty() && observed.is_over() {
         plan.memory = Memory::default();

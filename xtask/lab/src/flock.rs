@@ -26,6 +26,7 @@ const START: Duration = Duration::from_secs(60);
 /// Flock's replicas in a lab.
 pub struct Flock {
     lab: Arc<Lab>,
+    root: PathBuf,
     binary: PathBuf,
     kubeconfig: PathBuf,
     args: Vec<String>,
@@ -49,47 +50,51 @@ impl Flock {
         replicas: usize,
         args: &[&str],
     ) -> Result<Self> {
-        for file in [
-            "namespace.yaml",
-            "namespace-policy.yaml",
-            "service-account.yaml",
-            "rbac.yaml",
-        ] {
-            let path = root.join("deploy").join(file);
-            lab.kubectl(&[
-                "apply".as_ref(),
-                "--server-side".as_ref(),
-                // A test may have applied them before, by its own hand.
-                "--force-conflicts".as_ref(),
-                "-f".as_ref(),
-                path.as_os_str(),
-            ])?;
-        }
-        lab.apply(&service(lab, replicas).to_string())?;
         let flock = Self {
             lab: Arc::clone(lab),
+            root: root.to_owned(),
             binary: binary.to_owned(),
             kubeconfig: lab.kubeconfig_for(ACCOUNT, &GROUPS)?,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             more_args: Vec::new(),
             replicas: (0..replicas).map(|_| Mutex::default()).collect(),
         };
-        for replica in 0..replicas {
-            flock.start(replica)?;
+        flock.reinstall()?;
+        Ok(flock)
+    }
+
+    /// Applies the manifests again and starts the replicas that do not run, as after an uninstallation.
+    pub fn reinstall(&self) -> Result<()> {
+        for file in [
+            "namespace.yaml",
+            "namespace-policy.yaml",
+            "service-account.yaml",
+            "rbac.yaml",
+        ] {
+            self.apply_files("-f", &Path::new("deploy").join(file))?;
+        }
+        self.lab
+            .apply(&service(&self.lab, self.replicas.len()).to_string())?;
+        for replica in 0..self.replicas.len() {
+            if self.slot(replica)?.is_none() {
+                self.start(replica)?;
+            }
         }
         // As an administrator does it: the server first, then the configuration.
-        let config = root.join("webhook-config");
-        lab.kubectl(&[
-            "apply".as_ref(),
-            "--server-side".as_ref(),
-            "--force-conflicts".as_ref(),
-            "-k".as_ref(),
-            config.as_os_str(),
-        ])?;
-        for replica in 0..replicas {
-            flock.wait_ready(replica)?;
+        self.apply_files("-k", Path::new("webhook-config"))?;
+        for replica in 0..self.replicas.len() {
+            self.wait_ready(replica)?;
         }
-        Ok(flock)
+        Ok(())
+    }
+
+    fn apply_files(&self, flag: &str, path: &Path) -> Result<()> {
+        let path = self.root.join(path);
+        // A test may have applied them before, by its own hand.
+        let args = ["apply", "--server-side", "--force-conflicts", flag].map(AsRef::as_ref);
+        self.lab
+            .kubectl(&[&args[..], &[path.as_os_str()]].concat())
+            .map(drop)
     }
 
     /// How many replicas there are, running or not.
