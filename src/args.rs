@@ -110,6 +110,9 @@ pub struct ServeArgs {
     /// For tests: milliseconds that this replica's watches lag behind.
     #[arg(long, env = "FLOCK_TEST_WATCH_DELAY", default_value_t = 0, hide = true)]
     pub test_watch_delay: u64,
+    /// For tests: seconds that a leaf lives; 0 is the usual week.
+    #[arg(long, env = "FLOCK_TEST_LEAF_LIFE", default_value_t = 0, hide = true)]
+    pub test_leaf_life: u32,
     /// The form of log lines.
     #[arg(long, env = "FLOCK_LOG_FORMAT", value_enum, default_value_t = LogFormat::Plain)]
     pub log_format: LogFormat,

@@ -1,4 +1,6 @@
-//! The composition root: the only file that knows every part.
+//! The composition root: the only place that knows every part.
+
+mod certificates;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,19 +17,16 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, info, info_span};
 
 use crate::admission::{Admission, Lookup, Policy, Reservations, routes};
-use crate::args::{Certificates, Cli, ClusterArgs, Command, ServeArgs};
+use crate::args::{Cli, ClusterArgs, Command, ServeArgs};
 use crate::leader::Leadership;
 use crate::metrics::{AdmissionMetrics, ReconcileMetrics};
 use crate::prepare::PrepareError;
 use crate::reconcile::{Controller, PlanConfig};
-use crate::serve::{Condition, Grace, Phase, Readiness, ServeMetrics, ServeOptions, Shutdown, shutdown};
+use crate::serve::{Grace, Phase, Readiness, ServeMetrics, ServeOptions, Shutdown, shutdown};
 use crate::storage::HelperConfig;
-use crate::tls::issue::ServerName;
-use crate::tls::{
-    CertificateMetrics, ClientAuth, DirectoryKeeper, Keeper, KeeperConfig, LeafResolver, LeafStatus,
-    server_config,
-};
+use crate::tls::{CertificateMetrics, ClientAuth, LeafResolver, LeafStatus, server_config};
 use crate::view::{self, SharedView};
+use certificates::{certificates, watch_certificate};
 
 /// The image of helpers where Flock does not run in a pod itself.
 const DEFAULT_IMAGE: &str = "flock:dev";
@@ -257,72 +256,4 @@ async fn helper_config(client: &Client, args: &ServeArgs, identity: &str) -> Hel
         pull_secrets,
         root: args.host_path_root.clone(),
     }
-}
-
-fn certificates(
-    args: &ServeArgs,
-    client: Client,
-    leads: watch::Receiver<bool>,
-    metrics: CertificateMetrics,
-    tasks: &mut JoinSet<()>,
-) -> (Arc<LeafResolver>, watch::Receiver<Option<LeafStatus>>) {
-    match args.certificates {
-        Certificates::SelfSigned => {
-            let config = KeeperConfig {
-                namespace: args.namespace.clone(),
-                service_name: args.service_name.clone(),
-                extra_names: args
-                    .webhook_url
-                    .iter()
-                    .filter_map(|url| host(url))
-                    .map(ServerName::parse)
-                    .collect(),
-                ..KeeperConfig::default()
-            };
-            let keeper = Keeper::new(client, config, metrics);
-            let (resolver, status) = (keeper.resolver(), keeper.status());
-            tasks.spawn(
-                async move {
-                    if let Err(error) = keeper.run(leads, std::future::pending()).await {
-                        tracing::error!(%error, "the certificates' keeper ended");
-                    }
-                }
-                .instrument(info_span!("certificates")),
-            );
-            (resolver, status)
-        }
-        Certificates::CertManager => {
-            let keeper = DirectoryKeeper::new(args.certificate_dir.clone(), metrics);
-            let (resolver, status) = (keeper.resolver(), keeper.status());
-            tasks.spawn(
-                async move {
-                    keeper.run(std::future::pending()).await;
-                }
-                .instrument(info_span!("certificates")),
-            );
-            (resolver, status)
-        }
-    }
-}
-
-async fn watch_certificate(mut status: watch::Receiver<Option<LeafStatus>>, condition: Condition) {
-    loop {
-        match status.borrow_and_update().as_ref() {
-            Some(leaf) if leaf.trusted => condition.met(),
-            Some(_) => condition.unmet("the webhook configurations do not carry our CA yet"),
-            None => condition.unmet("no certificate yet"),
-        }
-        if status.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-fn host(url: &str) -> Option<&str> {
-    let rest = url.strip_prefix("https://")?;
-    let authority = rest.split('/').next()?;
-    Some(match authority.strip_prefix('[') {
-        Some(v6) => v6.split(']').next()?,
-        None => authority.split(':').next()?,
-    })
 }

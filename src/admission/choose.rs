@@ -100,6 +100,7 @@ fn free(
     prefer: Prefer,
 ) -> Result<Option<Ordinal>, Stop> {
     let mut suspect = None;
+    let mut doubtful = None;
     let mut consider = |ordinal: Ordinal| {
         if context.flock.is_held(ordinal) {
             return false;
@@ -109,6 +110,10 @@ fn free(
             Hold::Reserved | Hold::Stranger => false,
             Hold::Suspect => {
                 suspect.get_or_insert(ordinal);
+                false
+            }
+            Hold::Doubtful => {
+                doubtful.get_or_insert(ordinal);
                 false
             }
         }
@@ -121,7 +126,7 @@ fn free(
         (_, Some(ordinal)) if prefer == Prefer::Lowest => Err(Stop::Look(Look::Name(ordinal))),
         (Some(ordinal), _) => Ok(Some(ordinal)),
         (None, Some(ordinal)) => Err(Stop::Look(Look::Name(ordinal))),
-        (None, None) => Ok(None),
+        (None, None) => Ok(doubtful),
     }
 }
 
@@ -130,7 +135,7 @@ fn all_held(key: &FlockKey, set: &OrdinalSet, context: &Context<'_>) -> Refusal 
         let stranger = || match context.reservations.hold(key, ordinal, context.now) {
             Hold::Stranger => Some(Holder::stranger()),
             Hold::Reserved => Some(Holder::reserved()),
-            Hold::None | Hold::Suspect => None,
+            Hold::None | Hold::Suspect | Hold::Doubtful => None,
         };
         context.flock.holder(ordinal).map(Holder::pod).or_else(stranger)
     })

@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
-use crate::identity::{FlockKey, keys};
+use crate::identity::{FlockKey, Ordinal, keys};
 use crate::metrics::AdmissionMetrics;
 use crate::view::{Flock, SharedView};
 
@@ -31,6 +31,8 @@ use super::validate::validate;
 /// How long a pod may wait for its own workload or namespace to come by the watch, which is on its way: the
 /// controller that made the pod has just seen it by the same kind of watch. After that, one GET.
 pub(super) const WATCH_LAG: Duration = Duration::from_millis(200);
+/// How long a live look at a name may take: one that takes longer costs more than the 409 that it may save.
+const LOOK_TIME: Duration = Duration::from_millis(500);
 /// How many live looks one request may need: its owner, its namespace, then names, one at a time.
 const ROUNDS: usize = 8;
 
@@ -207,15 +209,7 @@ impl Admission {
                     live = Some(flock);
                 }
                 Verdict::Look(Look::Name(ordinal)) => {
-                    let taken = self.lookup.is_taken(key, ordinal).await.map_err(|source| {
-                        AdmissionError::Lookup {
-                            what: format!("pod {}-{ordinal}", key.flock),
-                            source,
-                        }
-                    })?;
-                    self.reservations
-                        .lock()
-                        .looked(key, ordinal, taken, Timestamp::now());
+                    self.look(key, ordinal).await;
                 }
                 Verdict::Look(Look::Namespace) => {
                     let namespace = key.namespace.as_str();
@@ -230,6 +224,25 @@ impl Admission {
             }
         }
         Err(AdmissionError::Undecided(key.clone()))
+    }
+
+    /// Looks whether anyone has the name of this ordinal. That only saves a 409, so a member must not be refused
+    /// where the API server calls us and we cannot call it: after its restart, kube-proxy may take half a minute to
+    /// send pods there again.
+    async fn look(&self, key: &FlockKey, ordinal: Ordinal) {
+        let looked = tokio::time::timeout(LOOK_TIME, self.lookup.is_taken(key, ordinal)).await;
+        let mut reservations = self.reservations.lock();
+        match looked {
+            Ok(Ok(taken)) => reservations.looked(key, ordinal, taken, Timestamp::now()),
+            Ok(Err(error)) => {
+                warn!(%key, %ordinal, %error, "the API server cannot be asked who has the name; it is offered unasked");
+                reservations.not_answered(Timestamp::now());
+            }
+            Err(_) => {
+                warn!(%key, %ordinal, "the API server does not answer who has the name; it is offered unasked");
+                reservations.not_answered(Timestamp::now());
+            }
+        }
     }
 
     /// Decides, and reserves what was chosen under the same lock: two requests never get one ordinal.

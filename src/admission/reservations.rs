@@ -14,6 +14,8 @@ use crate::identity::{FlockKey, Ordinal};
 const SETTLED: SignedDuration = SignedDuration::from_millis(250);
 /// How long a name counts as held by a stranger after a live look.
 const LOOKED: SignedDuration = SignedDuration::from_secs(2);
+/// How long nobody looks again after a look that the API server did not answer.
+const UNANSWERED: SignedDuration = SignedDuration::from_secs(2);
 /// After this long nothing is known any more.
 const FORGOTTEN: SignedDuration = SignedDuration::from_secs(60);
 
@@ -26,6 +28,9 @@ pub enum Hold {
     Reserved,
     /// Given away a while ago, and no pod came: look before it is offered again.
     Suspect,
+    /// Given away a while ago, no pod came, and the API server could not be asked a moment ago: the last to be
+    /// offered. If somebody has the name after all, its creation is answered with 409, as without any look.
+    Doubtful,
     /// A pod without the flock's label has the name.
     Stranger,
 }
@@ -50,6 +55,7 @@ enum Entry {
 pub struct Reservations {
     flocks: HashMap<FlockKey, BTreeMap<Ordinal, Entry>>,
     swept: Option<Timestamp>,
+    unanswered: Option<Timestamp>,
 }
 
 impl Reservations {
@@ -59,6 +65,7 @@ impl Reservations {
             None | Some(Entry::FoundFree { .. }) => Hold::None,
             Some(Entry::Offered { at, .. }) if now.duration_since(*at) < SETTLED => Hold::Reserved,
             Some(Entry::FoundHeld { at }) if now.duration_since(*at) < LOOKED => Hold::Stranger,
+            Some(_) if self.is_unanswered(now) => Hold::Doubtful,
             Some(_) => Hold::Suspect,
         }
     }
@@ -92,6 +99,17 @@ impl Reservations {
             Entry::FoundFree { at: now }
         };
         self.flocks.entry(key.clone()).or_default().insert(ordinal, entry);
+        self.unanswered = None;
+    }
+
+    /// A live look got no answer, and none would get one now.
+    pub fn not_answered(&mut self, now: Timestamp) {
+        self.unanswered = Some(now);
+    }
+
+    fn is_unanswered(&self, now: Timestamp) -> bool {
+        self.unanswered
+            .is_some_and(|since| now.duration_since(since) < UNANSWERED)
     }
 
     /// How many are held, for the metric.
@@ -164,6 +182,22 @@ mod tests {
             Some(("owner", "another"))
         );
         assert_eq!(reservations.hold(&key(), zero(), at(5_000)), Hold::Suspect);
+    }
+
+    #[test]
+    fn while_the_api_server_answers_no_look_an_offer_is_doubtful_and_not_looked_at() {
+        let mut reservations = Reservations::default();
+        reservations.reserve(&key(), zero(), "owner", "request", at(0));
+        reservations.not_answered(at(300));
+        assert_eq!(reservations.hold(&key(), zero(), at(300)), Hold::Doubtful);
+        assert_eq!(reservations.hold(&key(), zero(), at(2_400)), Hold::Suspect);
+        reservations.not_answered(at(2_400));
+        reservations.looked(&key(), Ordinal::new(1).unwrap(), false, at(2_500));
+        assert_eq!(
+            reservations.hold(&key(), zero(), at(2_500)),
+            Hold::Suspect,
+            "it answers again"
+        );
     }
 
     #[test]

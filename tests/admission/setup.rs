@@ -1,6 +1,5 @@
 //! The webhooks with caches filled by hand, and an API server that only counts who asks.
 
-use std::future::Ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -12,6 +11,7 @@ use base64::Engine;
 use flock::admission::{Admission, Lookup, Policy, Reservations, routes};
 use flock::metrics::AdmissionMetrics;
 use flock::view::{NamespaceFacts, ServiceFacts, SharedView, Source, WorkloadFacts};
+use futures::future::BoxFuture;
 use http_body_util::BodyExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::Client;
@@ -26,16 +26,22 @@ use tower_service::Service;
 #[derive(Clone)]
 pub struct Api {
     asked: Arc<AtomicU64>,
-    status: StatusCode,
-    body: String,
+    answer: Option<(StatusCode, String)>,
 }
 
 impl Api {
     pub fn answers(status: StatusCode, body: &str) -> Self {
         Self {
             asked: Arc::default(),
-            status,
-            body: body.to_owned(),
+            answer: Some((status, body.to_owned())),
+        }
+    }
+
+    /// Takes requests and answers none.
+    pub fn silent() -> Self {
+        Self {
+            asked: Arc::default(),
+            answer: None,
         }
     }
 
@@ -50,7 +56,7 @@ impl Api {
 impl Service<Request<kube::client::Body>> for Api {
     type Response = Response<Body>;
     type Error = std::convert::Infallible;
-    type Future = Ready<Result<Self::Response, Self::Error>>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
@@ -58,10 +64,11 @@ impl Service<Request<kube::client::Body>> for Api {
 
     fn call(&mut self, _: Request<kube::client::Body>) -> Self::Future {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let response = Response::builder()
-            .status(self.status)
-            .body(Body::from(self.body.clone()));
-        std::future::ready(Ok(response.unwrap()))
+        let Some((status, body)) = self.answer.clone() else {
+            return Box::pin(std::future::pending());
+        };
+        let response = Response::builder().status(status).body(Body::from(body));
+        Box::pin(std::future::ready(Ok(response.unwrap())))
     }
 }
 

@@ -36,7 +36,8 @@ pub fn lab_dir() -> Result<PathBuf> {
 
 /// The project's folder: that of the package which cargo runs, as a shared build may come from a clone that is gone.
 pub fn workspace_dir() -> PathBuf {
-    let package = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    let package =
+        env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     let workspace = package.ancestors().find(|dir| dir.join("Cargo.lock").exists());
     workspace.unwrap_or(&package).to_owned()
 }

@@ -1,66 +1,102 @@
 //! What happens to the installation, at random moments.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use flock_lab::Lab;
+use flock_lab::{Lab, Signal};
+use tokio::runtime::Handle;
 
 use super::report::Report;
-use crate::say;
+use super::{junk, replicas};
+use crate::{say, wait};
 
-/// A disturbance: what it is called, and how often it is chosen.
-type Disturbance = (&'static str, u32, fn(&mut Disturber) -> Result<()>);
+/// A disturbance: what it is called, how often it is chosen, how long the calls of the time after it may fail, and how
+/// it is done.
+type Disturbance = (&'static str, u32, Duration, fn(&mut Disturber) -> Result<()>);
+
+const NONE: Duration = Duration::ZERO;
+/// Calls that are in flight at the moment of a SIGKILL fail, and so does what is sent to the dead address until the
+/// kubelet has seen the end of the container and every Service knows.
+const KILLED: Duration = Duration::from_secs(3);
+/// Longer than the Lease holds, so that the other replica leads.
+const PAUSE: Duration = Duration::from_secs(18);
+/// A paused process still takes connections, until its readiness has failed twice (every 2 s, each after 2 s); one
+/// that is used again after that is given up after the webhook's 3 s.
+const PAUSED: Duration = Duration::from_secs(11);
+/// Until the leader has seen it and healed it.
+const EMPTIED: Duration = Duration::from_secs(1);
 
 const ALL: &[Disturbance] = &[
-    ("CA rotations", 3, Disturber::rotate),
-    ("rolling restarts", 2, Disturber::restart),
-    ("replicas deleted", 3, Disturber::delete),
-    ("replicas killed", 2, Disturber::kill),
-    ("leaders paused", 1, Disturber::pause),
-    ("API server restarts", 1, Disturber::restart_api_server),
-    ("caBundles wiped", 1, Disturber::wipe),
+    ("CA rotations", 3, NONE, Disturber::rotate),
+    ("CA Secrets deleted", 1, NONE, Disturber::lose_secret),
+    ("rolling restarts", 2, NONE, Disturber::restart),
+    ("replicas deleted", 3, NONE, Disturber::delete),
+    ("replicas killed", 2, KILLED, Disturber::kill),
+    ("leaders paused", 1, PAUSED, Disturber::pause),
+    ("API server restarts", 1, NONE, Disturber::restart_api_server),
+    ("caBundles emptied", 1, EMPTIED, Disturber::empty),
+    ("junk floods", 2, NONE, Disturber::flood),
 ];
 
 /// Does one thing after the other.
 pub(crate) struct Disturber {
     lab: Arc<Lab>,
+    runtime: Handle,
     random: fastrand::Rng,
     report: Arc<Report>,
     rotations: u32,
+    killed: u32,
 }
 
 impl Disturber {
-    pub(crate) fn new(lab: Arc<Lab>, seed: u64, report: Arc<Report>) -> Self {
+    pub(crate) fn new(lab: Arc<Lab>, runtime: Handle, seed: u64, report: Arc<Report>) -> Self {
         Self {
             lab,
+            runtime,
             random: fastrand::Rng::with_seed(seed),
             report,
             rotations: 0,
+            killed: 0,
         }
     }
 
-    /// Disturbs until `end`, each time after the installation is whole again.
+    /// Disturbs until `end`, each time after the installation is whole again; everything at least once, if there is
+    /// time.
     pub(crate) fn run(&mut self, end: Instant) -> Result<()> {
         let begin = Instant::now();
+        let mut first: Vec<_> = ALL.iter().collect();
+        self.random.shuffle(&mut first);
+        self.measure(begin);
         while Instant::now() < end {
             let pause = self.random.u64(500..4000);
             std::thread::sleep(Duration::from_millis(pause));
-            let total: u32 = ALL.iter().map(|(_, weight, _)| weight).sum();
-            let mut ticket = self.random.u32(0..total);
-            for (name, weight, act) in ALL {
-                if ticket < *weight {
-                    say(&format!("{:4} s  {name}", begin.elapsed().as_secs()));
-                    act(self).with_context(|| format!("while disturbing: {name}"))?;
-                    self.report.disturbed(name, *name == "replicas killed");
-                    break;
-                }
-                ticket -= weight;
-            }
-            self.whole_again()?;
+            let (name, _, excuse, act) = first.pop().unwrap_or_else(|| self.choose());
+            say(&format!("{:4} s  {name}", begin.elapsed().as_secs()));
+            self.report.disturbed(name, *excuse);
+            act(self).with_context(|| format!("while disturbing: {name}"))?;
             self.measure(begin);
+            self.whole_again()?;
         }
+        self.report.fact(format!(
+            "containers that were killed for their memory: {}",
+            self.out_of_memory()?
+        ));
         Ok(())
+    }
+
+    fn choose(&mut self) -> &'static Disturbance {
+        let total: u32 = ALL.iter().map(|(_, weight, ..)| weight).sum();
+        let mut ticket = self.random.u32(0..total);
+        for disturbance in ALL {
+            if ticket < disturbance.1 {
+                return disturbance;
+            }
+            ticket -= disturbance.1;
+        }
+        &ALL[0]
     }
 
     fn flock(&self, args: &[&str]) -> Result<String> {
@@ -69,27 +105,28 @@ impl Disturber {
         self.lab.kubectl(&all)
     }
 
+    /// Waits until both replicas are Ready and nothing is on its way out.
     fn whole_again(&self) -> Result<()> {
-        self.flock(&["rollout", "status", "deployment/flock", "--timeout=120s"])
-            .map(drop)
+        self.flock(&["rollout", "status", "deployment/flock", "--timeout=120s"])?;
+        wait::until("two replicas", || {
+            Ok((replicas::all(&self.lab)?.len() == 2).then_some(()))
+        })
     }
 
-    /// A replica's pod, any of them.
-    fn replica(&mut self) -> Result<String> {
-        let names = self.flock(&[
-            "get",
-            "pods",
-            "-l",
-            "app.kubernetes.io/component=webhook",
-            "-o",
-            "name",
-        ])?;
-        let names: Vec<_> = names.lines().collect();
-        let index = self.random.usize(0..names.len().max(1));
-        names
-            .get(index)
-            .map(|name| (*name).to_owned())
-            .context("no replica is left")
+    fn out_of_memory(&self) -> Result<usize> {
+        let count = replicas::out_of_memory(&self.lab)?;
+        if count > 0 {
+            self.report
+                .violation(format!("{count} replicas were killed for their memory"));
+        }
+        Ok(count)
+    }
+
+    /// A replica, any of them.
+    fn replica(&mut self) -> Result<replicas::Replica> {
+        let mut all = replicas::all(&self.lab)?;
+        anyhow::ensure!(!all.is_empty(), "no replica is left");
+        Ok(all.swap_remove(self.random.usize(0..all.len())))
     }
 
     fn rotate(&mut self) -> Result<()> {
@@ -99,58 +136,36 @@ impl Disturber {
             .map(drop)
     }
 
+    fn lose_secret(&mut self) -> Result<()> {
+        self.flock(&["delete", "secret", "flock-ca"]).map(drop)
+    }
+
     fn restart(&mut self) -> Result<()> {
         self.flock(&["rollout", "restart", "deployment/flock"]).map(drop)
     }
 
     fn delete(&mut self) -> Result<()> {
         let replica = self.replica()?;
-        self.flock(&["delete", &replica]).map(drop)
+        self.flock(&["delete", "pod", &replica.pod]).map(drop)
     }
 
     fn kill(&mut self) -> Result<()> {
-        // Marked before too: a call fails in the moment of the signal.
-        self.report.disturbed("SIGKILLs", true);
-        let oldest = if self.random.bool() {
-            "--oldest"
-        } else {
-            "--newest"
-        };
-        self.signal(&["--signal", "KILL", oldest])
+        self.killed += 1;
+        self.replica()?.process.signal(Signal::SIGKILL)
     }
 
     fn pause(&mut self) -> Result<()> {
-        let oldest = if self.random.bool() {
-            "--oldest"
-        } else {
-            "--newest"
-        };
-        self.report.disturbed("SIGSTOPs", true);
-        self.signal(&["--signal", "STOP", oldest])?;
-        // Longer than the Lease holds.
-        std::thread::sleep(Duration::from_secs(18));
-        self.report.disturbed("SIGCONTs", true);
-        self.signal(&["--signal", "CONT", oldest])
-    }
-
-    fn signal(&self, args: &[&str]) -> Result<()> {
-        let status = self
-            .lab
-            .command("pkill")?
-            .args(args)
-            .args(["--full", "^/flock serve"])
-            .status()?;
-        anyhow::ensure!(status.success(), "no replica was found to signal");
-        Ok(())
+        let leader = replicas::leader(&self.lab)?;
+        leader.process.signal(Signal::SIGSTOP)?;
+        std::thread::sleep(PAUSE);
+        leader.process.signal(Signal::SIGCONT)
     }
 
     fn restart_api_server(&mut self) -> Result<()> {
         self.lab.restart("kube-apiserver")
     }
 
-    fn wipe(&mut self) -> Result<()> {
-        // Until it is healed the API server can trust nobody: what fails then is excused as after a kill.
-        self.report.disturbed("caBundles emptied", true);
+    fn empty(&mut self) -> Result<()> {
         let patch = r#"[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]"#;
         self.lab
             .kubectl(&[
@@ -164,24 +179,66 @@ impl Disturber {
             .map(drop)
     }
 
-    /// The resident memory of every replica now.
-    fn measure(&self, begin: Instant) {
-        let Ok(mut command) = self.lab.command("sh") else {
-            return;
-        };
-        let script = "for pid in $(pgrep --full '^/flock serve'); do grep VmRSS /proc/$pid/status; done";
-        let Ok(output) = command.args(["-c", script]).output() else {
-            return;
-        };
-        let sizes = String::from_utf8_lossy(&output.stdout);
-        let sizes: Vec<_> = sizes
-            .lines()
-            .filter_map(|line| line.split_whitespace().nth(1))
-            .collect();
-        self.report.memory(format!(
-            "{:4} s: {} KiB",
-            begin.elapsed().as_secs(),
-            sizes.join(", ")
+    fn flood(&mut self) -> Result<()> {
+        let addresses = self.addresses()?;
+        let connector = self.connector()?;
+        self.report.junk(true);
+        let connections = self
+            .runtime
+            .block_on(self.runtime.spawn(junk::flood(addresses, connector)));
+        self.report.junk(false);
+        let connections = connections.context("the flood")?;
+        self.out_of_memory()?;
+        say(&format!(
+            "        {connections} connections of junk in {} s",
+            junk::TIME.as_secs()
         ));
+        Ok(())
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+        let replicas = replicas::all(&self.lab)?;
+        let address = |replica: &replicas::Replica| SocketAddr::new(replica.address, 8443);
+        Ok(replicas.iter().map(address).collect())
+    }
+
+    fn connector(&self) -> Result<tokio_rustls::TlsConnector> {
+        let bundle = "-o=go-template={{(index .webhooks 0).clientConfig.caBundle | base64decode}}";
+        let bundle = self
+            .lab
+            .kubectl(&["get", "mutatingwebhookconfiguration", "flock", bundle])?;
+        junk::connector(bundle.as_bytes())
+    }
+
+    /// The memory of every replica now, and the certificate that it shows.
+    fn measure(&self, begin: Instant) {
+        let Ok(all) = replicas::all(&self.lab) else {
+            return;
+        };
+        let sizes: BTreeMap<_, _> = all
+            .iter()
+            .filter_map(|replica| Some((replica.pod.clone(), replica.memory()?)))
+            .collect();
+        let words: Vec<_> = sizes
+            .iter()
+            .map(|(pod, (now, most))| format!("{pod} {now} KiB (most {most})"))
+            .collect();
+        let most = sizes.values().map(|(_, most)| *most).max().unwrap_or_default();
+        self.report.memory(
+            format!("{:4} s: {}", begin.elapsed().as_secs(), words.join(", ")),
+            most,
+        );
+        let (Ok(connector), Ok(addresses)) = (self.connector(), self.addresses()) else {
+            return;
+        };
+        for address in addresses {
+            let connector = connector.clone();
+            let shown = self
+                .runtime
+                .spawn(async move { junk::leaf(address, &connector).await });
+            if let Ok(Ok(leaf)) = self.runtime.block_on(shown) {
+                self.report.leaf(leaf);
+            }
+        }
     }
 }

@@ -2,6 +2,9 @@
 //! everything happens to it that happens to such a program in a year.
 
 mod disturb;
+mod junk;
+mod members;
+mod replicas;
 mod report;
 mod stream;
 
@@ -12,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use flock_lab::recording::Recording;
 use flock_lab::{DEFAULT_KUBERNETES, Lab, Options, human};
 
 use crate::{install, say};
@@ -35,48 +39,100 @@ pub(crate) struct Soak {
     kubernetes: String,
 }
 
-/// Runs it; fails where an admission failed that nothing excuses, or an ordinal was given twice.
+/// Runs it; fails where an admission failed that nothing excuses, an ordinal was two pods, data was lost, or memory
+/// was not bounded.
 pub(crate) fn run(soak: &Soak) -> Result<()> {
     let image = install::flock_image(false)?;
     let options = Options {
         kubernetes: soak.kubernetes.clone(),
-        ..Options::real(2)
+        ..Options::real(members::COUNT)
     };
     let lab = Arc::new(Lab::start(options.named("soak"))?);
     lab.import_image(&image)?;
     install::install(&lab)?;
-    say("Two replicas are Ready; the stream begins");
+    // A new leaf every 40 s, whatever else happens.
+    lab.kubectl(&[
+        "-n",
+        "flock-system",
+        "set",
+        "env",
+        "deployment/flock",
+        "FLOCK_TEST_LEAF_LIFE=60",
+    ])?;
+    for namespace in [stream::NAMESPACE, members::NAMESPACE] {
+        lab.kubectl(&["create", "namespace", namespace])?;
+    }
+    members::create(&lab)?;
+    say("Two replicas and two members are Ready; the stream begins");
     let report = Arc::new(Report::default());
-    let over = Arc::new(AtomicBool::new(false));
+    let begin = Instant::now();
+    disturb(&lab, soak, &report)?;
+    say(&format!(
+        "\nIn {}, on Kubernetes {}:\n{}",
+        human(begin.elapsed()),
+        soak.kubernetes,
+        report.text()
+    ));
+    let account = "--as=system:serviceaccount:flock-system:flock";
+    say("What Flock's account may do in a tenant's namespace:");
+    say(&lab.kubectl(&["auth", "can-i", "--list", account, "-n", stream::NAMESPACE])?);
+    let faults = report.faults();
+    if !faults.is_empty() {
+        lab.keep_state();
+        bail!("{} faults:\n{}", faults.len(), faults.join("\n"));
+    }
+    Ok(())
+}
+
+/// The stream, the members, the disturbances, and what came of them.
+fn disturb(lab: &Arc<Lab>, soak: &Soak, report: &Arc<Report>) -> Result<()> {
     let runtime = lab.runtime()?;
     let client = lab.block_on(lab.client())?;
-    lab.apply("{apiVersion: v1, kind: Namespace, metadata: {name: soak}}")?;
+    let record = |namespace| Recording::start(runtime.handle(), client.clone(), namespace);
+    let recordings = [
+        (record(stream::NAMESPACE), true),
+        (record(members::NAMESPACE), false),
+    ];
+    let over = Arc::new(AtomicBool::new(false));
     let streaming = runtime.spawn(stream::run(
         client.clone(),
         soak.rate,
-        Arc::clone(&report),
+        Arc::clone(report),
         Arc::clone(&over),
     ));
-    let begin = Instant::now();
-    let mut disturber = Disturber::new(Arc::clone(&lab), soak.seed, Arc::clone(&report));
-    let end = begin + Duration::from_secs(soak.seconds);
-    let outcome = disturber.run(end);
-    over.store(true, Relaxed);
-    let duplicates = lab.block_on(streaming)?;
-    drop(runtime);
-    outcome?;
-    say(&format!(
-        "\nIn {}:\n{}",
-        human(begin.elapsed()),
-        report.text(duplicates)
+    let deleting = runtime.spawn(members::delete(
+        client.clone(),
+        Arc::clone(report),
+        Arc::clone(&over),
     ));
-    let account = "--as=system:serviceaccount:flock-system:flock";
-    say("\nWhat Flock's account may do in a tenant's namespace:");
-    say(&lab.kubectl(&["auth", "can-i", "--list", account, "-n", "default"])?);
-    let failed = report.unexcused();
-    if failed > 0 || duplicates > 0 {
-        lab.keep_state();
-        bail!("{failed} admissions failed without an excuse, {duplicates} ordinals were given twice");
+    let end = Instant::now() + Duration::from_secs(soak.seconds);
+    let outcome = Disturber::new(
+        Arc::clone(lab),
+        runtime.handle().clone(),
+        soak.seed,
+        Arc::clone(report),
+    )
+    .run(end);
+    over.store(true, Relaxed);
+    lab.block_on(streaming)?;
+    let mut away = lab.block_on(deleting)?;
+    outcome?;
+    for (recording, may_move) in &recordings {
+        for violation in recording.violations(*may_move) {
+            report.violation(violation);
+        }
     }
+    for wrong in members::check_data(lab, members::COUNT + away.len())? {
+        report.violation(wrong);
+    }
+    away.sort_unstable();
+    report.fact(format!(
+        "members deleted: {}; Ready again after {} (median), {} (slowest)",
+        away.len(),
+        away.get(away.len() / 2)
+            .copied()
+            .map_or_else(|| "-".into(), human),
+        away.last().copied().map_or_else(|| "-".into(), human),
+    ));
     Ok(())
 }

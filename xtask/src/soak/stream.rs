@@ -1,10 +1,9 @@
 //! The steady stream of creations: most are dry runs, which go through admission and store nothing; one in ten is
 //! stored, as a pod that no node fits, and deleted again soon.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -13,16 +12,16 @@ use kube::{Client, Error};
 
 use super::report::Report;
 
+/// The namespace of the stream's pods.
+pub(crate) const NAMESPACE: &str = "soak";
 const STORED: u64 = 10;
 const LIFE: Duration = Duration::from_secs(2);
 /// As many at one time as an API server has seats for.
 const AT_ONCE: usize = 64;
 
-/// Runs until `over`; returns how many ordinals two living pods had.
-pub(crate) async fn run(client: Client, rate: u32, report: Arc<Report>, over: Arc<AtomicBool>) -> u64 {
-    let api = Api::<Pod>::namespaced(client, "soak");
-    let living = Arc::new(Mutex::new(HashSet::new()));
-    let duplicates = Arc::new(std::sync::atomic::AtomicU64::new(0));
+/// Runs until `over`.
+pub(crate) async fn run(client: Client, rate: u32, report: Arc<Report>, over: Arc<AtomicBool>) {
+    let api = Api::<Pod>::namespaced(client, NAMESPACE);
     let seats = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
     let mut tick = tokio::time::interval(Duration::from_secs(1) / rate.max(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -33,55 +32,39 @@ pub(crate) async fn run(client: Client, rate: u32, report: Arc<Report>, over: Ar
             break;
         };
         number += 1;
-        let real = number.is_multiple_of(STORED);
-        let (api, report, living, duplicates) = (
-            api.clone(),
-            Arc::clone(&report),
-            Arc::clone(&living),
-            Arc::clone(&duplicates),
-        );
+        let stored = number.is_multiple_of(STORED);
+        let (api, report) = (api.clone(), Arc::clone(&report));
         tokio::spawn(async move {
-            let Some(name) = create(&api, real, &report).await else {
-                return;
-            };
+            let created = create(&api, stored, &report).await;
             drop(seat);
-            if !real {
-                return;
-            }
-            let fresh = living
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(name.clone());
-            duplicates.fetch_add(u64::from(!fresh), Relaxed);
-            tokio::time::sleep(LIFE).await;
-            // Forgotten first: from the deletion on, the name may be given again.
-            living
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&name);
-            while let Err(error) = api.delete(&name, &DeleteParams::default().grace_period(0)).await {
-                if matches!(&error, Error::Api(status) if status.code == 404) {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(200)).await;
+            if let Some(name) = created.filter(|_| stored) {
+                tokio::time::sleep(LIFE).await;
+                delete(&api, &name).await;
             }
         });
     }
-    let _ = seats
-        .acquire_many(u32::try_from(AT_ONCE).unwrap_or(u32::MAX))
-        .await;
-    duplicates.load(Relaxed)
+    let all = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
+    let _ = seats.acquire_many(all).await;
 }
 
-async fn create(api: &Api<Pod>, real: bool, report: &Report) -> Option<String> {
+async fn delete(api: &Api<Pod>, name: &str) {
+    while let Err(error) = api.delete(name, &DeleteParams::default().grace_period(0)).await {
+        if matches!(&error, Error::Api(status) if status.code == 404) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn create(api: &Api<Pod>, stored: bool, report: &Report) -> Option<String> {
     let params = PostParams {
-        dry_run: !real,
+        dry_run: !stored,
         ..PostParams::default()
     };
-    let begin = Instant::now();
+    let begun = Instant::now();
     match api.create(&params, &pod()).await {
         Ok(pod) => {
-            report.admitted(begin.elapsed(), real);
+            report.admitted(begun.elapsed(), stored);
             pod.metadata.name
         }
         Err(Error::Api(status)) if status.code == 409 => {
@@ -90,7 +73,7 @@ async fn create(api: &Api<Pod>, real: bool, report: &Report) -> Option<String> {
         }
         // 429 and 503 without the webhook's name are the API server's own, while it starts or ends.
         Err(Error::Api(status)) if status.message.contains("flock.dev") || status.code == 403 => {
-            report.failed(status.message.clone());
+            report.failed(begun, status.message.clone());
             None
         }
         Err(_) => {
