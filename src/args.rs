@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::cli::doctor::DoctorArgs;
 use crate::cli::inject::InjectArgs;
 use crate::cli::release::ReleaseArgs;
 use crate::cli::status::StatusArgs;
@@ -54,6 +55,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Give a member's place free, so that it starts anew elsewhere, without its data.
     Release(ReleaseArgs),
+    /// Check an installation, and say of each thing that is wrong what to do about it.
+    Doctor(DoctorArgs),
 }
 
 /// How to reach the cluster.

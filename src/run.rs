@@ -52,6 +52,9 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Release(args) => {
             Ok(runtime.block_on(crate::cli::release::run(&args, &mut std::io::stdout().lock()))?)
         }
+        Command::Doctor(args) => {
+            Ok(runtime.block_on(crate::cli::doctor::run(&args, &mut std::io::stdout().lock()))?)
+        }
         Command::Inject(args) => Ok(crate::cli::inject::run(&args)?),
         Command::Prepare(args) => {
             crate::prepare::prepare(&args, jiff::Timestamp::now())?;

@@ -17,6 +17,7 @@ const PURE: &[&str] = &[
     "admission/reservations.rs",
     "admission/workload.rs",
     "admission/workload",
+    "cli/doctor/judge",
     "reconcile/plan",
     "storage",
     "tls/authority.rs",

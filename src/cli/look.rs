@@ -4,7 +4,9 @@ use clap::Args;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ReplicationController, Service};
 use kube::api::{Api, ListParams};
-use kube::{Client, ResourceExt};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Config, ResourceExt};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
@@ -12,15 +14,23 @@ use crate::identity::keys;
 use crate::place::NodeFacts;
 use crate::view::{NamespaceFacts, PodFacts, ServiceFacts, View, WorkloadFacts};
 
-/// Which namespace of which cluster.
+/// Which cluster.
 #[derive(Clone, Debug, Args)]
-pub struct Where {
+pub struct Cluster {
     /// Use this kubeconfig; without it the one of kubectl.
     #[arg(long)]
     pub kubeconfig: Option<std::path::PathBuf>,
     /// The context of the kubeconfig.
     #[arg(long)]
     pub context: Option<String>,
+}
+
+/// Which namespace of which cluster.
+#[derive(Clone, Debug, Args)]
+pub struct Where {
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: Cluster,
     /// The flock's namespace; without it the context's.
     #[arg(short, long)]
     pub namespace: Option<String>,
@@ -45,21 +55,35 @@ pub enum LookError {
     },
 }
 
-impl Where {
-    /// The client and the namespace.
-    pub async fn connect(&self) -> Result<(Client, String), LookError> {
-        let options = kube::config::KubeConfigOptions {
+impl LookError {
+    /// Whether the API server says that whoever asks may not see it.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::List { source: kube::Error::Api(status), .. } if status.code == 403)
+    }
+}
+
+impl Cluster {
+    /// How to reach it.
+    pub async fn config(&self) -> Result<Config, LookError> {
+        let options = KubeConfigOptions {
             context: self.context.clone(),
             ..Default::default()
         };
         let config = match &self.kubeconfig {
             Some(path) => {
-                let file = kube::config::Kubeconfig::read_from(path).map_err(LookError::NoCluster)?;
-                kube::Config::from_custom_kubeconfig(file, &options).await
+                let file = Kubeconfig::read_from(path).map_err(LookError::NoCluster)?;
+                Config::from_custom_kubeconfig(file, &options).await
             }
-            None => kube::Config::from_kubeconfig(&options).await,
+            None => Config::from_kubeconfig(&options).await,
         };
-        let config = config.map_err(LookError::NoCluster)?;
+        config.map_err(LookError::NoCluster)
+    }
+}
+
+impl Where {
+    /// The client and the namespace.
+    pub async fn connect(&self) -> Result<(Client, String), LookError> {
+        let config = self.cluster.config().await?;
         let namespace = self
             .namespace
             .clone()
@@ -71,33 +95,57 @@ impl Where {
 
 /// Looks at all flocks of a namespace.
 pub async fn look(client: &Client, namespace: &str) -> Result<View, LookError> {
+    look_at(client, Some(namespace)).await
+}
+
+/// Looks at all flocks of a namespace, or of the whole cluster.
+pub async fn look_at(client: &Client, namespace: Option<&str>) -> Result<View, LookError> {
     let mut view = View::default();
     for node in list::<Node>("nodes", Api::all(client.clone()), false).await? {
         view.apply_node(NodeFacts::from(&node));
     }
-    let namespaces = Api::<Namespace>::all(client.clone());
-    let found = namespaces.get_opt(namespace).await;
-    if let Some(found) = found.map_err(|source| LookError::List {
-        what: "namespaces",
-        source,
-    })? {
+    for found in namespaces(client, namespace).await? {
         view.apply_namespace(NamespaceFacts::from(&found));
     }
-    for service in list::<Service>("services", Api::namespaced(client.clone(), namespace), false).await? {
+    for service in list::<Service>("services", within(client, namespace), false).await? {
         ServiceFacts::read(&service).map(|facts| view.apply_service(facts));
     }
-    for set in list::<ReplicaSet>("replicasets", Api::namespaced(client.clone(), namespace), false).await? {
+    for set in list::<ReplicaSet>("replicasets", within(client, namespace), false).await? {
         WorkloadFacts::read_replica_set(&set).map(|(key, facts)| view.apply_workload(key, facts));
     }
-    let controllers = Api::namespaced(client.clone(), namespace);
-    for controller in list::<ReplicationController>("replicationcontrollers", controllers, false).await? {
+    let controllers = within::<ReplicationController>(client, namespace);
+    for controller in list("replicationcontrollers", controllers, false).await? {
         WorkloadFacts::read_replication_controller(&controller)
             .map(|(key, facts)| view.apply_workload(key, facts));
     }
-    for pod in list::<Pod>("pods", Api::namespaced(client.clone(), namespace), true).await? {
+    for pod in list::<Pod>("pods", within(client, namespace), true).await? {
         PodFacts::read(&pod).map(|(key, facts)| view.apply_pod(key, facts));
     }
     Ok(view)
+}
+
+async fn namespaces(client: &Client, name: Option<&str>) -> Result<Vec<Namespace>, LookError> {
+    let what = "namespaces";
+    let api = Api::<Namespace>::all(client.clone());
+    let Some(name) = name else {
+        return list(what, api, false).await;
+    };
+    let found = api.get_opt(name).await;
+    Ok(found
+        .map_err(|source| LookError::List { what, source })?
+        .into_iter()
+        .collect())
+}
+
+/// The objects of a namespace, or of all.
+fn within<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
 }
 
 /// All of a kind, in pages; of `members` only what has the flock's label.

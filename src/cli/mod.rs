@@ -1,5 +1,7 @@
 //! The commands for people.
 
+mod columns;
+pub mod doctor;
 pub mod inject;
 pub mod look;
 pub mod release;

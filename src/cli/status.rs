@@ -88,6 +88,21 @@ pub struct Status {
     pub notes: Vec<String>,
 }
 
+impl Status {
+    /// How many members are Ready.
+    pub fn ready(&self) -> usize {
+        self.rows.iter().filter(|row| row.state == "Ready").count()
+    }
+
+    /// How many there should be, or are.
+    pub fn wanted(&self) -> usize {
+        self.rows
+            .iter()
+            .filter(|row| !matches!(row.state, "Unused" | "Released"))
+            .count()
+    }
+}
+
 /// One ordinal.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {

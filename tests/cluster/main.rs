@@ -16,6 +16,8 @@
 
 mod admission;
 mod burst;
+mod command;
+mod doctor;
 mod harness;
 mod identity;
 mod injector;
@@ -47,6 +49,6 @@ fn main() {
         storage::TESTS,
         stored::TESTS,
     ];
-    let alone = [burst::ALONE, outage::ALONE, uninstall::ALONE].concat();
+    let alone = [burst::ALONE, doctor::ALONE, outage::ALONE, uninstall::ALONE].concat();
     harness::run(&tests.concat(), &alone, World::fake);
 }

@@ -1,11 +1,8 @@
 //! `flock release` and `flock status`, as users run them.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
 use serde_json::json;
 
+use crate::command;
 use crate::harness::Test;
 use crate::objects::{annotated, members, workload};
 use crate::pool::Pool;
@@ -24,29 +21,10 @@ pub const TESTS: &[Test] = &[
     ("release::a_member_waiting_for_a_cordoned_node_is_freed", cordoned),
 ];
 
-/// Runs Flock's command line; returns whether it succeeded, and what it said.
+/// Runs Flock's command line in the pool's namespace.
 fn flock(pool: &Pool<'_>, args: &[&str]) -> (bool, String) {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let lab = &pool.scene.world.lab;
-    let name = format!("command-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_flock"));
-    let all: Vec<_> = args
-        .iter()
-        .copied()
-        .chain(["--namespace", &pool.scene.namespace])
-        .collect();
-    let process = lab
-        .spawn(&name, binary, &all, &BTreeMap::new())
-        .expect("flock starts");
-    let status = process
-        .wait(Duration::from_secs(60))
-        .expect("flock")
-        .expect("flock ends in time");
-    let log = lab.logs().expect("logs").join(format!("{name}.log"));
-    (
-        status.success(),
-        std::fs::read_to_string(log).expect("its output"),
-    )
+    let namespace = ["--namespace", &pool.scene.namespace];
+    command::flock(pool.scene.world, &[args, &namespace].concat())
 }
 
 fn run(pool: &Pool<'_>, args: &[&str]) -> String {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Row, Status};
+use crate::cli::columns::columns;
 
 const HEADS: [&str; 6] = ["ORDINAL", "POD", "STATE", "REVISION", "NODE", "STORAGE"];
 
@@ -22,12 +23,7 @@ impl Row {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ready = self.rows.iter().filter(|row| row.state == "Ready").count();
-        let wanted = self
-            .rows
-            .iter()
-            .filter(|row| !matches!(row.state, "Unused" | "Released"))
-            .count();
+        let (ready, wanted) = (self.ready(), self.wanted());
         let (flock, namespace) = (&self.key.flock, &self.key.namespace);
         writeln!(
             f,
@@ -36,20 +32,7 @@ impl fmt::Display for Status {
         let rows: Vec<_> = std::iter::once(HEADS.map(str::to_owned))
             .chain(self.rows.iter().map(Row::cells))
             .collect();
-        let width = |column: usize| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<_> = (0..HEADS.len()).map(width).collect();
-        for row in &rows {
-            let cells = row
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell:width$}"));
-            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-        }
+        f.write_str(&columns(&rows))?;
         for note in &self.notes {
             writeln!(f, "! {note}")?;
         }
