@@ -7,7 +7,7 @@ use kube::{Client, Error};
 use prometheus_client::metrics::counter::Counter;
 
 use crate::identity::{FlockKey, Ordinal, keys};
-use crate::view::{Flock, PodFacts, WorkloadFacts};
+use crate::view::{Flock, PodFacts, WorkloadFacts, fetch_workload};
 
 /// Looks up, and counts its requests: a test proves that the normal path makes none.
 pub struct Lookup {
@@ -61,24 +61,8 @@ impl Lookup {
         name: &str,
         uid: &str,
     ) -> Result<Option<WorkloadFacts>, Error> {
-        let namespace = key.namespace.as_str();
         self.requests.inc();
-        let read = if kind == "ReplicaSet" {
-            let api = Api::<ReplicaSet>::namespaced(self.client.clone(), namespace);
-            api.get_opt(name)
-                .await?
-                .as_ref()
-                .and_then(WorkloadFacts::read_replica_set)
-        } else {
-            let api = Api::<ReplicationController>::namespaced(self.client.clone(), namespace);
-            api.get_opt(name)
-                .await?
-                .as_ref()
-                .and_then(WorkloadFacts::read_replication_controller)
-        };
-        Ok(read
-            .filter(|(k, workload)| k == key && workload.uid == uid)
-            .map(|(_, workload)| workload))
+        fetch_workload(self.client.clone(), key, kind, name, uid).await
     }
 
     /// Whether a pod of any kind has the name of this ordinal.

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::ReplicationController;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
@@ -15,7 +14,7 @@ use tracing::{debug, info, warn};
 use crate::identity::FlockKey;
 use crate::metrics::ReconcileMetrics;
 use crate::place::Record;
-use crate::view::{Controller as Owner, SharedView, View, WorkloadFacts};
+use crate::view::{Controller as Owner, SharedView, View, fetch_workload};
 
 use super::apply::Apply;
 use super::carry_out::{ANSWER, Outcome, carry_out};
@@ -342,37 +341,15 @@ impl Controller {
                 continue;
             }
             self.unlabelled.insert(owner.uid.clone(), Instant::now());
-            let read = self.fetch(key, &owner.kind, &owner.name).await?;
-            let found = read.filter(|(k, workload)| k == key && workload.uid == owner.uid);
+            let client = self.client.clone();
+            let found = fetch_workload(client, key, &owner.kind, &owner.name, &owner.uid).await?;
             self.view.update(|view| match found {
-                Some((key, workload)) => view.apply_workload(key, workload),
+                Some(workload) => view.apply_workload(key.clone(), workload),
                 None => view.delete_workload(key, &owner.uid),
             });
             self.look_again(key, LOOKED_UP);
         }
         Ok(())
-    }
-
-    async fn fetch(
-        &self,
-        key: &FlockKey,
-        kind: &str,
-        name: &str,
-    ) -> Result<Option<(FlockKey, WorkloadFacts)>, kube::Error> {
-        let (client, namespace) = (self.client.clone(), key.namespace.as_str());
-        Ok(if kind == "ReplicaSet" {
-            let set = Api::<ReplicaSet>::namespaced(client, namespace)
-                .get_opt(name)
-                .await?;
-            set.as_ref().and_then(WorkloadFacts::read_replica_set)
-        } else {
-            let controller = Api::<ReplicationController>::namespaced(client, namespace)
-                .get_opt(name)
-                .await?;
-            controller
-                .as_ref()
-                .and_then(WorkloadFacts::read_replication_controller)
-        })
     }
 }
 

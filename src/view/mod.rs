@@ -6,6 +6,7 @@
 //! Facts are a few hundred bytes for each object, where the objects themselves are several kilobytes.
 
 mod facts;
+mod fetch;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod flock;
@@ -19,6 +20,7 @@ pub use facts::{
     Controller, Failure, NamespaceFacts, Phase, PodFacts, PortFacts, ServiceFacts, Template, WorkloadFacts,
     WorkloadKind,
 };
+pub use fetch::fetch_workload;
 pub use flock::Flock;
 pub use shared::{SharedView, Source};
 pub use storage::{ClaimFacts, ClassFacts, HelperFacts, HelperState, StorageView, VolumeFacts};

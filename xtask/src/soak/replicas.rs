@@ -8,6 +8,8 @@ use anyhow::{Context, Result};
 use flock_lab::{Lab, ProcessId};
 use serde_json::Value;
 
+use crate::wait;
+
 /// One replica that runs.
 #[derive(Debug)]
 pub(crate) struct Replica {
@@ -37,20 +39,13 @@ pub(crate) fn all(lab: &Lab) -> Result<Vec<Replica>> {
     Ok(replicas)
 }
 
-/// The replica that holds the Lease.
+/// The replica that holds the Lease; one that is on its way out hands it over at its very end.
 pub(crate) fn leader(lab: &Lab) -> Result<Replica> {
-    let holder = lab.kubectl(&[
-        "-n",
-        "flock-system",
-        "get",
-        "lease",
-        "flock",
-        "-o=jsonpath={.spec.holderIdentity}",
-    ])?;
-    let mut replicas = all(lab)?;
-    let index = replicas.iter().position(|replica| replica.pod == holder);
-    let index = index.with_context(|| format!("{holder:?} holds the Lease and is none of the replicas"))?;
-    Ok(replicas.swap_remove(index))
+    wait::until("a leader that stays", || {
+        let holder = "-o=jsonpath={.spec.holderIdentity}";
+        let holder = lab.kubectl(&["-n", "flock-system", "get", "lease", "flock", holder])?;
+        Ok(all(lab)?.into_iter().find(|replica| replica.pod == holder))
+    })
 }
 
 /// How many containers of Flock the kernel ended for their memory, of the pods that are there.
