@@ -2,8 +2,12 @@
 //!
 //! The record is marked first, then the labels are taken off: in this order neither copy of the place brings the other
 //! one back, and the leader forgets the entry once both are gone.
+//!
+//! With `--data-lost` the place stays, and the member is told that the data there is lost.
 
+mod lost;
 mod plan;
+mod tell;
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -18,6 +22,7 @@ use crate::identity::{FlockKey, LabelError, Ordinal, OrdinalError, keys};
 use crate::place::RecordError;
 
 use super::look::{LookError, Where, look};
+pub use lost::NotLost;
 pub use plan::{Refused, Release, releases};
 
 /// How often the record is read and written anew where somebody else was faster.
@@ -30,6 +35,10 @@ pub struct ReleaseArgs {
     pub flock: String,
     /// The ordinal; without it, every ordinal of the flock whose pod is on no node.
     pub ordinal: Option<String>,
+    /// Keep the place, and say that the data there is lost: the member's pod, which waits for its data, starts without
+    /// it, this once.
+    #[arg(long, requires = "ordinal")]
+    pub data_lost: bool,
     /// Do not ask.
     #[arg(short, long)]
     pub yes: bool,
@@ -56,6 +65,29 @@ pub enum ReleaseError {
     /// The ordinal may not be released.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// The member may not be told that its data is lost.
+    #[error(transparent)]
+    NotLost(#[from] NotLost),
+    /// The member's pod cannot be looked at.
+    #[error("pod {pod} {what} cannot be read, so nothing was said")]
+    Pod {
+        /// The pod.
+        pod: String,
+        /// The pod itself, or its events.
+        what: &'static str,
+        /// Why.
+        source: Error,
+    },
+    /// The member was not told.
+    #[error(
+        "pod {pod} cannot be told: it was replaced or changed meanwhile, or changing it is not allowed to you"
+    )]
+    Tell {
+        /// The pod.
+        pod: String,
+        /// Why.
+        source: Error,
+    },
     /// Nobody is there to ask.
     #[error("there is no terminal to ask on, and this gives up data: add --yes if that is meant")]
     NotAsked,
@@ -104,13 +136,23 @@ pub async fn run(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Release
     let (client, namespace) = args.place.connect().await?;
     let key = FlockKey::parse(&namespace, &args.flock)?;
     let ordinal = args.ordinal.as_deref().map(str::parse).transpose()?;
+    if let (true, Some(ordinal)) = (args.data_lost, ordinal) {
+        return tell::give_data_up(&client, &key, ordinal, args, out).await;
+    }
     let view = look(&client, &namespace).await?;
     let releases = releases(&view, &key, ordinal, &args.host_path_root)?;
     for release in &releases {
         writeln!(out, "{}", release.describe(&key))?;
     }
     if !args.yes {
-        ask(&key, &releases, out)?;
+        let members: Vec<_> = releases
+            .iter()
+            .map(|release| format!("{}-{}", key.flock, release.ordinal))
+            .collect();
+        ask(
+            &format!("Place {} anew, without the data?", members.join(", ")),
+            out,
+        )?;
     }
     mark(&client, &key, &releases, ordinal, args).await?;
     for release in &releases {
@@ -122,15 +164,11 @@ pub async fn run(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Release
     Ok(())
 }
 
-fn ask(key: &FlockKey, releases: &[Release], out: &mut impl Write) -> Result<(), ReleaseError> {
+fn ask(question: &str, out: &mut impl Write) -> Result<(), ReleaseError> {
     if !std::io::stdin().is_terminal() {
         return Err(ReleaseError::NotAsked);
     }
-    let members: Vec<_> = releases
-        .iter()
-        .map(|release| format!("{}-{}", key.flock, release.ordinal))
-        .collect();
-    write!(out, "Place {} anew, without the data? [y/N] ", members.join(", "))?;
+    write!(out, "{question} [y/N] ")?;
     out.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
@@ -207,8 +245,9 @@ async fn take_label(
         .await
     {
         Ok(_) => Ok(()),
-        // A node that is gone or another one took the label with it.
-        Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        // A node that is gone or another one took the label with it. The API server says of another uid that the field
+        // is immutable (422).
+        Err(Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
         Err(source) => Err(ReleaseError::Label {
             node: node.into(),
             label,

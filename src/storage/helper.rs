@@ -19,6 +19,11 @@ const MOUNT: &str = "/root-of-flock";
 /// How long a helper may take. The kubelet ends it then, and it is tried again.
 const DEADLINE_SECONDS: i64 = 300;
 
+/// The reason of the event of a member whose data is missing.
+pub const DATA_MISSING: &str = "DataMissing";
+/// What in that event's message goes before the commands for those who give the data up.
+pub const WAY_OUT: &str = ". To give that data up and start without it: ";
+
 /// How a helper ended, as the exit code of `flock prepare`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {

@@ -19,6 +19,10 @@ pub const TESTS: &[Test] = &[
     ),
     ("release::a_released_flock_leaves_nothing_behind", whole_flock),
     ("release::a_member_waiting_for_a_cordoned_node_is_freed", cordoned),
+    (
+        "release::a_member_is_told_that_its_data_is_lost_only_where_it_misses_data",
+        data_lost,
+    ),
 ];
 
 /// Runs Flock's command line in the pool's namespace.
@@ -133,4 +137,55 @@ fn cordoned(world: &World) {
     run(&pool, &["release", "db", "--yes"]);
     scene.eventually_ready(&["db-0"]);
     assert_ne!(pool.home("db-0"), home);
+}
+
+/// Kubelets that kwok plays miss no data, so a test says it in their stead; `tests/real` has the rest.
+fn data_lost(world: &World) {
+    let pool = Pool::new(world, "rellost", &["a", "b"]);
+    let scene = &pool.scene;
+    let lost = |ordinal: &str| flock(&pool, &["release", "db", ordinal, "--data-lost", "--yes"]);
+    let ordered = annotated(
+        workload("ReplicaSet", "db", 2),
+        &json!({ "flock.dev/start": "Ordered", "lab.flock.dev/ready-after": "1h" }),
+    );
+    scene.apply(&pool.workload(ordered));
+    scene.eventually("a member that waits for its turn", || scene.pod("db-1"));
+    let (good, text) = lost("7");
+    assert!(!good && text.contains("db-7 has no pod"), "{text}");
+    let (good, text) = lost("1");
+    assert!(
+        !good && text.contains("nothing says that data of db-1 is missing"),
+        "{text}"
+    );
+    let (good, text) = flock(&pool, &["release", "db", "--data-lost", "--yes"]);
+    assert!(!good && text.contains("required"), "{text}");
+
+    let uid = scene.pod("db-1").unwrap().metadata.uid.unwrap();
+    scene.apply(&json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": { "name": "missed" },
+        "involvedObject": { "apiVersion": "v1", "kind": "Pod", "name": "db-1", "namespace": scene.namespace, "uid": uid },
+        "type": "Warning", "reason": "DataMissing", "message": "db-1 misses data. To give that data up and start without it: x",
+    }));
+    let (good, text) = flock(&pool, &["release", "db", "1", "--data-lost"]);
+    assert!(!good && text.contains("there is no terminal to ask on"), "{text}");
+    let told = || scene.get("pod/db-1")["metadata"]["annotations"]["flock.dev/data-lost"].clone();
+    assert_eq!(told(), json!(null));
+    let (good, text) = lost("1");
+    assert!(
+        good && text.starts_with("db-1 misses data\ndb-1 starts without"),
+        "{text}"
+    );
+    assert_eq!(told(), json!(uid));
+    let (good, text) = lost("1");
+    assert!(good && text.contains("was told already"), "{text}");
+
+    // Patches with a uid are for that object alone.
+    let another =
+        json!({ "metadata": { "uid": "00000000-0000-0000-0000-000000000000", "annotations": { "x": "y" } } });
+    for object in ["pod/db-1".to_owned(), format!("node/{}", pool.node("a"))] {
+        let patched = scene.kubectl(&["patch", &object, "--type=merge", "-p", &another.to_string()]);
+        let error = format!("{:#}", patched.unwrap_err());
+        assert!(error.contains("metadata.uid"), "{error}");
+        assert!(error.contains("field is immutable"), "{error}");
+    }
 }

@@ -12,6 +12,8 @@
     clippy::print_stderr
 )]
 
+#[path = "../cluster/command.rs"]
+mod command;
 #[path = "../cluster/harness.rs"]
 mod harness;
 mod image;

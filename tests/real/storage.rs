@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::command;
 use crate::harness::Test;
 use crate::objects::{annotated, with};
 use crate::provisioner::Provisioner;
@@ -274,8 +275,20 @@ fn a_wiped_directory(world: &World) {
     fs::remove_file(directory.join("data/log")).expect("the data is wiped");
     scene.run(&["delete", "pod", "db-0"]);
     scene.eventually_event("db-0", "its directory for volume data is empty now");
-    let uid = scene.run(&["get", "pod", "db-0", "-o=jsonpath={.metadata.uid}"]);
-    scene.run(&["annotate", "pod", "db-0", &format!("flock.dev/data-lost={uid}")]);
+    let lost = [
+        "release",
+        "db",
+        "0",
+        "--data-lost",
+        "--yes",
+        "--namespace",
+        &scene.namespace,
+    ];
+    let (good, text) = command::flock(world, &lost);
+    assert!(
+        good && text.contains("its directory for volume data is empty now"),
+        "{text}"
+    );
     scene.eventually_ready(&["db-0"]);
     assert_eq!(log(&scene, "db-0"), ["db-0"]);
 }

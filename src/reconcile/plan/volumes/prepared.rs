@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 use crate::identity::{DnsLabel, keys};
-use crate::storage::{Exit, Helper};
+use crate::storage::{DATA_MISSING, Exit, Helper, WAY_OUT};
 use crate::view::HelperState;
 
 use super::{RETRY, StorageAction, Work, delete};
@@ -79,9 +79,11 @@ impl Work<'_, '_> {
         let (pod, namespace) = (&self.pod.name, self.namespace());
         let (reason, way_out) = match exit {
             Some(Exit::Blank) => (
-                "DataMissing",
+                DATA_MISSING,
                 format!(
-                    ". To give that data up and start without it: kubectl annotate pod {pod} -n {namespace} {}={}",
+                    "{WAY_OUT}flock release {} {} --data-lost --namespace {namespace} (or kubectl annotate pod {pod} -n {namespace} {}={})",
+                    self.observed.key.flock,
+                    self.ordinal,
                     keys::DATA_LOST,
                     self.pod.uid
                 ),
