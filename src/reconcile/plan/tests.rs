@@ -1,5 +1,7 @@
 //! Tables of what is done about a flock. Its members have no node of their own here: places have their own tests.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rstest::rstest;
 
 use crate::view::fixtures::{
@@ -8,6 +10,7 @@ use crate::view::fixtures::{
 use crate::view::{Controller, Failure};
 
 use super::*;
+use crate::view::PortFacts;
 
 const FREE: &[(&str, &str)] = &[("flock.dev/pin", "None")];
 const ORDERED: &[(&str, &str)] = &[("flock.dev/pin", "None"), ("flock.dev/start", "Ordered")];
