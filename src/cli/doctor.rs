@@ -176,11 +176,13 @@ async fn flocks(
                 _ => String::new(),
             };
             let message = format!("{error}: {why}");
-            return vec![if error.is_refusal() {
+            let mut findings = vec![if error.is_refusal() {
                 Finding::not_checked(CHECK, message)
             } else {
                 Finding::warning(CHECK, message)
             }];
+            findings.extend(judge::members::judge(&gather::members(client, scope).await));
+            return findings;
         }
     };
     gather::add_helpers(client, &setup.namespace, &mut view).await;

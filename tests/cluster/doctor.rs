@@ -110,6 +110,8 @@ fn broken(world: &World) {
         text.contains("flock in namespace flock-system may not get pods, list pods"),
         "{text}"
     );
+    let nonsense = json!({ "spec": { "validations": [{ "expression": "object.spec.nonsense == 'x'" }] } });
+    scene.patch("validatingadmissionpolicy/flock-own-volumes", &nonsense);
     for replica in 0..2 {
         world.flock.stop(replica).expect("Flock stops");
     }
@@ -126,7 +128,8 @@ fn broken(world: &World) {
     let text = scene.eventually("a doctor that sees it", || {
         let (good, text) = doctor();
         assert!(!good, "{text}");
-        text.contains("the API server cannot call Flock").then_some(text)
+        let compiled = "policy flock-own-volumes does not compile against this cluster at spec.validations[0].expression";
+        (text.contains("the API server cannot call Flock") && text.contains(compiled)).then_some(text)
     });
     println!("{text}");
     let told = lines(&text, "broken");
@@ -178,5 +181,5 @@ fn nobody(world: &World) {
     println!("{text}");
     assert!(good, "{text}");
     assert_eq!(lines(&text, "broken"), Vec::<&str>::new(), "{text}");
-    assert!(lines(&text, "not checked").len() == 12, "{text}");
+    assert!(lines(&text, "not checked").len() == 13, "{text}");
 }

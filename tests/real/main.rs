@@ -14,6 +14,7 @@
 
 #[path = "../cluster/command.rs"]
 mod command;
+mod doctor;
 #[path = "../cluster/harness.rs"]
 mod harness;
 mod image;
@@ -41,7 +42,8 @@ fn main() {
         eprintln!("skipped, since this machine cannot run real nodes: {reason:#}");
         return;
     }
-    harness::run(storage::TESTS, nodes::TESTS, || {
+    let alone = [doctor::TESTS, nodes::TESTS].concat();
+    harness::run(storage::TESTS, &alone, || {
         let world = World::start(Options::real(3));
         image::import(&world.lab, Path::new(env!("CARGO_BIN_EXE_flock")));
         world

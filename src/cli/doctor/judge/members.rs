@@ -20,7 +20,10 @@ pub fn judge(seen: &Seen<Vec<ObjectMeta>>) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     let mut claims = BTreeMap::<(FlockKey, &str), Vec<&str>>::new();
-    for pod in pods.iter().filter(|pod| !is_mirror(pod)) {
+    for pod in pods
+        .iter()
+        .filter(|pod| !is_mirror(pod) && pod.deletion_timestamp.is_none())
+    {
         let label = |key| pod.labels.as_ref()?.get(key).map(String::as_str);
         let (Some(namespace), Some(name), Some(flock)) = (&pod.namespace, &pod.name, label(keys::NAME))
         else {
@@ -31,10 +34,10 @@ pub fn judge(seen: &Seen<Vec<ObjectMeta>>) -> Vec<Finding> {
         let ordinal = label(keys::ORDINAL);
         if named.is_none_or(|named| ordinal != Some(&*named.to_string())) {
             let message = format!(
-                "pod {name} in namespace {namespace} has the label flock.dev/name={flock} and not the identity of a \
-                 member: it was created past Flock; delete it, and its owner makes a member"
+                "pod {name} in namespace {namespace} has the label flock.dev/name={flock} and is no member: it was created \
+                 past Flock, with data of its own; save that, delete the pod, and its owner makes a member"
             );
-            findings.push(Finding::broken(CHECK, message));
+            findings.push(Finding::warning(CHECK, message));
         }
         if let (Some(key), Some(ordinal)) = (key, ordinal) {
             claims.entry((key, ordinal)).or_default().push(name);
@@ -51,7 +54,9 @@ pub fn judge(seen: &Seen<Vec<ObjectMeta>>) -> Vec<Finding> {
         );
         Finding::broken(CHECK, message)
     }));
-    if findings.is_empty() {
+    if pods.is_empty() {
+        findings.push(none());
+    } else if findings.is_empty() {
         let message = format!(
             "each of {} pods with the label has an identity of its own",
             pods.len()
@@ -105,7 +110,8 @@ mod tests {
             .collect();
         assert_eq!(findings.len(), 3, "{broken:?}");
         assert!(broken[2].contains("ordinal 0 of flock db in namespace default is claimed by db-0 and copy"));
-        assert!(findings.iter().all(|finding| finding.verdict == Verdict::Broken));
+        let verdicts: Vec<_> = findings.iter().map(|finding| finding.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Warning, Verdict::Warning, Verdict::Broken]);
     }
 
     #[test]
