@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::identity::{DnsLabel, FlockKey, Member, Ordinal, Settings, Storage, keys};
 
-use super::pod::{RawEmptyDir, RawHostPath, RawPod, RawSpec, RawVolume};
+use super::json::Map;
+use super::pod::{RawClaim, RawEmptyDir, RawHostPath, RawPod, RawSpec, RawVolume};
 use super::refusal::Refusal;
 
 /// Some kinds cannot have members, and a StatefulSet only those that are named as it names its pods.
@@ -112,8 +113,7 @@ pub(super) fn windows(spec: &RawSpec<'_>, settings: &Settings, root: &Path) -> R
         return Ok(());
     }
     let by_os = spec.os.as_ref().is_some_and(|os| &*os.name == "windows");
-    let selected =
-        |map: &super::pod::Map<'_>| map.get("kubernetes.io/os").is_some_and(|os| &**os == "windows");
+    let selected = |map: &Map<'_>| map.get("kubernetes.io/os").is_some_and(|os| &**os == "windows");
     if by_os || spec.node_selector.as_ref().is_some_and(selected) {
         return Err(Refusal::Windows(root.display().to_string()));
     }
@@ -209,8 +209,8 @@ impl Source {
                 Comparison::Same
             }
             (Self::Claim(claim), "persistentVolumeClaim")
-                if serde_json::from_str::<Value>(value.get())
-                    .is_ok_and(|raw| raw["claimName"] == **claim) =>
+                if serde_json::from_str::<RawClaim<'_>>(value.get())
+                    .is_ok_and(|raw| *raw.claim_name == **claim) =>
             {
                 Comparison::Same
             }

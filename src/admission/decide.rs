@@ -13,7 +13,7 @@ use crate::view::{Flock, View};
 use super::checks::{self, Source};
 use super::choose::{self, End};
 use super::patch::{Membership, Op, patch};
-use super::pod::{RawOwner, RawPod, RawSpec};
+use super::pod::{RawOwner, RawPod, RawSpec, VARIABLES};
 use super::refusal::Refusal;
 use super::reservations::Reservations;
 
@@ -223,19 +223,19 @@ fn membership(
         node_label: (settings.pin != Pin::None).then(|| member.node_label()),
         gated: must_wait(member, spec, key, settings, context),
         volumes,
-        env: vec![
-            ("FLOCK_NAME", key.flock.to_string()),
-            ("FLOCK_ORDINAL", ordinal.to_string()),
-            ("FLOCK_SERVICE", service.clone()),
-            (
-                "FLOCK_SEED",
+        env: VARIABLES
+            .into_iter()
+            .zip([
+                key.flock.to_string(),
+                ordinal.to_string(),
+                service.clone(),
                 format!(
                     "{}-{}.{service}",
                     key.flock,
                     lowest(settings, context).min(ordinal)
                 ),
-            ),
-        ],
+            ])
+            .collect(),
         name,
     })
 }

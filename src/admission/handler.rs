@@ -21,8 +21,9 @@ use crate::view::{Flock, SharedView};
 
 use super::choose::End;
 use super::decide::{Context, Look, Policy, Verdict, decide, flock_key};
+use super::json::Object;
 use super::lookup::Lookup;
-use super::pod::{Object, RawPod};
+use super::pod::RawPod;
 use super::refusal::Refusal;
 use super::reservations::Reservations;
 use super::review::{Answer, Request, ReviewError, parse, render};

@@ -12,6 +12,7 @@ mod checks;
 mod choose;
 mod decide;
 mod handler;
+mod json;
 mod lookup;
 mod patch;
 mod pod;

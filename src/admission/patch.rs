@@ -155,13 +155,13 @@ fn add_to_map<K: AsRef<str>>(path: &str, exists: bool, entries: &[(K, String)], 
 
 /// Puts the variables first, so that `$(FLOCK_ORDINAL)` works in every later one and in args. A variable that
 /// the user set stays as it is.
-fn environment(path: &str, containers: Option<&[RawContainer<'_>]>, want: &Membership, ops: &mut Vec<Op>) {
+fn environment(path: &str, containers: Option<&[RawContainer]>, want: &Membership, ops: &mut Vec<Op>) {
     for (index, container) in containers.unwrap_or_default().iter().enumerate() {
-        let set = container.env.as_deref();
+        let set = container.env.as_ref();
         let missing = want
             .env
             .iter()
-            .filter(|(name, _)| !set.is_some_and(|env| env.iter().any(|variable| &*variable.name == *name)))
+            .filter(|(name, _)| !set.is_some_and(|env| env.contains(name)))
             .map(|(name, value)| json!({ "name": name, "value": value }));
         if set.is_some() {
             // Each goes in front of the user's first, after the ones before it.

@@ -3,65 +3,13 @@
 //! This is deliberately not the typed Pod of a client library: nothing is written back from it, so a field that
 //! is newer than this program is not lost, and the fields that do not matter here cost no allocation.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::Deref;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::json::{List, Map, Text, or_default};
 use crate::storage::{Needs, Security};
-
-/// A string that borrows from the input where it has no escapes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Text<'a>(Cow<'a, str>);
-
-impl Deref for Text<'_> {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::borrow::Borrow<str> for Text<'_> {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-                // `null` stands for an absent string in JSON made by hand.
-                Ok(Text::default())
-            }
-        }
-        deserializer.deserialize_any(TextVisitor)
-    }
-}
-
-/// Labels, annotations, node selectors.
-pub(super) type Map<'a> = BTreeMap<Text<'a>, Text<'a>>;
 
 /// A pod as it came in a review.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -72,37 +20,6 @@ pub struct RawPod<'a> {
     /// Its spec.
     #[serde(borrow, default)]
     pub spec: Option<RawSpec<'a>>,
-}
-
-/// What is read of a JSON object, and of nothing else: an array would pass for a struct, field by field.
-#[derive(Debug)]
-pub(super) struct Object<T>(pub T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ObjectVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-            type Value = Object<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
-            }
-        }
-        deserializer.deserialize_map(ObjectVisitor(PhantomData))
-    }
-}
-
-/// Reads `null` as absent, as the API server does.
-pub(super) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// The metadata that matters.
@@ -126,7 +43,7 @@ pub struct RawMeta<'a> {
     pub deletion_timestamp: Text<'a>,
     /// The owners.
     #[serde(borrow, default)]
-    pub owner_references: Option<Vec<RawOwner<'a>>>,
+    pub owner_references: Option<List<RawOwner<'a>>>,
 }
 
 /// An owner.
@@ -177,16 +94,16 @@ pub struct RawSpec<'a> {
     pub node_selector: Option<Map<'a>>,
     /// What holds it back from the scheduler.
     #[serde(borrow, default)]
-    pub scheduling_gates: Option<Vec<RawNamed<'a>>>,
+    pub scheduling_gates: Option<List<RawNamed<'a>>>,
     /// Volumes.
     #[serde(borrow, default)]
-    pub volumes: Option<Vec<RawVolume<'a>>>,
+    pub volumes: Option<List<RawVolume<'a>>>,
     /// Containers.
-    #[serde(borrow, default)]
-    pub containers: Option<Vec<RawContainer<'a>>>,
+    #[serde(default)]
+    pub containers: Option<List<RawContainer>>,
     /// Init containers and native sidecars.
-    #[serde(borrow, default)]
-    pub init_containers: Option<Vec<RawContainer<'a>>>,
+    #[serde(default)]
+    pub init_containers: Option<List<RawContainer>>,
     /// The pod's security context.
     #[serde(default)]
     pub security_context: Option<RawSecurity>,
@@ -237,13 +154,51 @@ pub struct RawNamed<'a> {
     pub name: Text<'a>,
 }
 
+/// The variables that each container gets.
+pub(super) const VARIABLES: [&str; 4] = ["FLOCK_NAME", "FLOCK_ORDINAL", "FLOCK_SERVICE", "FLOCK_SEED"];
+
+/// Which of these variables a container has already. The others do not matter, so they are not kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnVariables([bool; VARIABLES.len()]);
+
+impl OwnVariables {
+    /// Whether it has this one.
+    pub fn contains(self, name: &str) -> bool {
+        VARIABLES.iter().zip(self.0).any(|(own, has)| has && *own == name)
+    }
+}
+
+impl<'de> Deserialize<'de> for OwnVariables {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Variables;
+        impl<'de> Visitor<'de> for Variables {
+            type Value = OwnVariables;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of variables")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut own = OwnVariables::default();
+                while let Some(variable) = list.next_element::<RawNamed<'de>>()? {
+                    for (name, has) in VARIABLES.iter().zip(&mut own.0) {
+                        *has |= *variable.name == **name;
+                    }
+                }
+                Ok(own)
+            }
+        }
+        deserializer.deserialize_seq(Variables)
+    }
+}
+
 /// A container.
 #[derive(Debug, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RawContainer<'a> {
-    /// Its environment.
-    #[serde(borrow, default)]
-    pub env: Option<Vec<RawNamed<'a>>>,
+pub struct RawContainer {
+    /// Its environment, if it has any.
+    #[serde(default)]
+    pub env: Option<OwnVariables>,
     /// Who it runs as.
     #[serde(default)]
     pub security_context: Option<RawSecurity>,
@@ -252,7 +207,7 @@ pub struct RawContainer<'a> {
 impl RawSpec<'_> {
     /// What its volumes need, but for their sizes.
     pub fn needs(&self) -> Needs {
-        let all = |containers: &Option<Vec<RawContainer<'_>>>| {
+        let all = |containers: &Option<List<RawContainer>>| {
             let each = containers
                 .iter()
                 .flatten()
@@ -278,7 +233,7 @@ pub struct RawVolume<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for RawVolume<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut fields = BTreeMap::<Text<'de>, &'de RawValue>::deserialize(deserializer)?;
+        let Map(mut fields) = Map::<'de, &'de RawValue>::deserialize(deserializer)?;
         let name = match fields.remove("name") {
             Some(raw) => serde_json::from_str(raw.get()).map_err(D::Error::custom)?,
             None => Text::default(),

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
+use super::json::{Object, Text};
 use super::patch::Op;
-use super::pod::{Object, Text};
 
 /// Why a body is no review. The answer is HTTP 400: no uid is known to answer to.
 #[derive(Debug, Error)]

@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use crate::identity::keys;
 
 use super::handler::{Admission, WATCH_LAG, unreadable};
-use super::pod::Object;
+use super::json::Object;
 use super::review::{Answer, Request, parse, render};
 use super::workload::{Judgement, Known, RawWorkload, Subject, judge};
 

@@ -9,14 +9,15 @@ mod faults;
 mod hints;
 mod keys;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::identity::{OrdinalSet, keys as vocabulary};
 use crate::view::View;
 
 use super::decide::Policy;
-use super::pod::{RawMeta, RawPod, Text, or_default};
+use super::json::{List, Text, or_default};
+use super::pod::{RawMeta, RawPod};
 
 pub use faults::Fault;
 
@@ -59,7 +60,7 @@ pub struct RawWorkloadSpec<'a> {
     pub ordinals: Option<RawOrdinals>,
     /// A StatefulSet's claims.
     #[serde(borrow, default)]
-    pub volume_claim_templates: Option<Vec<RawClaimTemplate<'a>>>,
+    pub volume_claim_templates: Option<List<RawClaimTemplate<'a>>>,
 }
 
 /// `spec.jobTemplate`.
@@ -93,10 +94,10 @@ pub struct RawStrategy {
 pub struct RawRollingUpdate {
     /// How many more than wanted.
     #[serde(default)]
-    pub max_surge: Value,
+    pub max_surge: Option<IntOrString>,
     /// How many fewer.
     #[serde(default)]
-    pub max_unavailable: Value,
+    pub max_unavailable: Option<IntOrString>,
 }
 
 /// `spec.ordinals` of a StatefulSet.

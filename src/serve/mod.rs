@@ -40,8 +40,9 @@ pub struct ServeOptions {
     /// Bytes of one body. The API server takes requests of up to 3 MiB, a review holds the object and the old
     /// object, and 1 MiB is left for the rest of it.
     pub max_body: usize,
-    /// Bytes that all bodies together may take, beyond the first 16 KiB of each: two of the
-    /// largest, and with all connections full still less than half of what the Deployment may have.
+    /// Bytes that all bodies together may take, beyond the first 16 KiB of each: one of the largest, which may take
+    /// as much again while it is read. With all connections full it is still less than half of what the Deployment
+    /// may have.
     pub body_memory: usize,
 }
 
@@ -55,7 +56,7 @@ impl Default for ServeOptions {
             write_timeout: Duration::from_secs(10),
             max_request_time: Duration::from_secs(10),
             max_body: 7 * 1024 * 1024,
-            body_memory: 16 * 1024 * 1024,
+            body_memory: 8 * 1024 * 1024,
         }
     }
 }

@@ -163,7 +163,8 @@ impl Webhooks {
         );
         let webhooks = Self {
             view,
-            router: routes(Arc::new(admission)),
+            // As the server does, which has its own limit.
+            router: routes(Arc::new(admission)).layer(axum::extract::DefaultBodyLimit::disable()),
             api,
             registry,
             _leader: leader,

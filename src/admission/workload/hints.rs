@@ -1,6 +1,6 @@
 //! What works, but perhaps not as its user thinks.
 
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::admission::decide::flock_key;
 use crate::admission::pod::{RawClaim, RawHostPath, RawPod};
@@ -175,14 +175,14 @@ impl Hints<'_> {
             .rolling_update
             .as_ref()
             .filter(|_| self.subject.kind == "Deployment")?;
-        if is(&numbers.max_unavailable, 0) {
+        if is(numbers.max_unavailable.as_ref(), 0) {
             return Some(
                 "maxUnavailable: 0 cannot hold: an ordinal's new pod starts when its old one is gone, so a rollout \
                  makes one member at a time unavailable"
                     .into(),
             );
         }
-        is(&numbers.max_surge, 100).then(|| {
+        is(numbers.max_surge.as_ref(), 100).then(|| {
             "maxSurge: 100% brings no second set of members: the new pods wait, and take over ordinal by ordinal"
                 .into()
         })
@@ -233,10 +233,12 @@ impl Hints<'_> {
 }
 
 /// Whether a number or percentage is this many percent, or nothing at all.
-fn is(value: &Value, percent: u64) -> bool {
+fn is(value: Option<&IntOrString>, percent: u64) -> bool {
     match value {
-        Value::String(text) => text.strip_suffix('%').and_then(|text| text.parse().ok()) == Some(percent),
-        Value::Number(number) => percent == 0 && number.as_u64() == Some(0),
-        _ => false,
+        Some(IntOrString::String(text)) => {
+            text.strip_suffix('%').and_then(|text| text.parse().ok()) == Some(percent)
+        }
+        Some(IntOrString::Int(number)) => percent == 0 && *number == 0,
+        None => false,
     }
 }

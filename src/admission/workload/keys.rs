@@ -1,6 +1,6 @@
 //! Keys that nobody reads: misspelt ones, and right ones in the wrong place.
 
-use crate::admission::pod::Map;
+use crate::admission::json::Map;
 use crate::identity::keys;
 
 use super::Subject;

@@ -77,6 +77,7 @@ mod fake;
 mod flock;
 mod host;
 pub mod image;
+pub mod junk;
 mod lab;
 mod list;
 mod net;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use flock_lab::junk::{LARGEST, reviews};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -19,8 +20,6 @@ use tokio_rustls::client::TlsStream;
 /// How long a flood goes on.
 pub(crate) const TIME: Duration = Duration::from_secs(10);
 const NAME: &str = "flock.flock-system.svc";
-/// The largest body that the server takes.
-const LARGEST: usize = 7 * 1024 * 1024;
 
 /// One way to be a burden.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +34,12 @@ enum Kind {
     SlowBody,
     /// A body that is larger than any may be.
     Huge,
-    /// A review of the largest size, of brackets within brackets.
-    Deep,
-    /// A review of the largest size, of millions of values.
-    Wide,
-    /// A review of the largest size, of annotations.
-    Annotations,
-    /// A review of the largest size, of containers.
-    Containers,
+    /// Reviews of the largest size, each of too much of one thing.
+    Reviews,
 }
+
+/// Each with what it has too much of.
+type Reviews = Arc<[(&'static str, Vec<u8>)]>;
 
 /// How many of each at one time, for each replica.
 const CROWD: &[(Kind, usize)] = &[
@@ -52,10 +48,7 @@ const CROWD: &[(Kind, usize)] = &[
     (Kind::SlowHeader, 40),
     (Kind::SlowBody, 40),
     (Kind::Huge, 4),
-    (Kind::Deep, 2),
-    (Kind::Wide, 2),
-    (Kind::Annotations, 2),
-    (Kind::Containers, 2),
+    (Kind::Reviews, 8),
 ];
 
 /// A TLS client that trusts what the webhook configuration says.
@@ -85,11 +78,18 @@ pub(crate) async fn leaf(address: SocketAddr, connector: &TlsConnector) -> Resul
 /// Floods all addresses at once; returns how many connections were made.
 pub(crate) async fn flood(addresses: Vec<SocketAddr>, connector: TlsConnector) -> u64 {
     let end = Instant::now() + TIME;
+    let reviews: Reviews = reviews().into();
     let mut crowd = JoinSet::new();
     for address in addresses {
         for (kind, count) in CROWD {
             for _ in 0..*count {
-                crowd.spawn(bother(*kind, address, connector.clone(), end));
+                crowd.spawn(bother(
+                    *kind,
+                    address,
+                    connector.clone(),
+                    Arc::clone(&reviews),
+                    end,
+                ));
             }
         }
     }
@@ -97,18 +97,24 @@ pub(crate) async fn flood(addresses: Vec<SocketAddr>, connector: TlsConnector) -
 }
 
 /// Connects again and again until the end.
-async fn bother(kind: Kind, address: SocketAddr, connector: TlsConnector, end: Instant) -> u64 {
+async fn bother(
+    kind: Kind,
+    address: SocketAddr,
+    connector: TlsConnector,
+    reviews: Reviews,
+    end: Instant,
+) -> u64 {
     let mut connections = 0;
     while Instant::now() < end {
         connections += 1;
-        let _ = timeout_at(end, once(kind, address, &connector)).await;
+        let _ = timeout_at(end, once(kind, address, &connector, &reviews)).await;
         // Refused at once or not, it does not become a flood of connections alone.
         sleep(Duration::from_millis(100)).await;
     }
     connections
 }
 
-async fn once(kind: Kind, address: SocketAddr, connector: &TlsConnector) -> Result<()> {
+async fn once(kind: Kind, address: SocketAddr, connector: &TlsConnector, reviews: &Reviews) -> Result<()> {
     match kind {
         Kind::Idle => {
             let mut stream = TcpStream::connect(address).await?;
@@ -133,19 +139,10 @@ async fn once(kind: Kind, address: SocketAddr, connector: &TlsConnector) -> Resu
             dribble(&mut stream, &[b' '; 100]).await?;
         }
         Kind::Huge => post(address, connector, &vec![b' '; LARGEST + 1]).await?,
-        Kind::Deep => {
-            let depth = LARGEST / 7;
-            let nested = ["{\"a\":".repeat(depth), "0".into(), "}".repeat(depth)].concat();
-            post(address, connector, &review("", "", &nested)).await?;
-        }
-        Kind::Wide => post(address, connector, &review("", "", &repeat(|_| "0".into()))).await?,
-        Kind::Annotations => {
-            let annotations = repeat(|number| format!("\"{number}\":\"\""));
-            post(address, connector, &review(&annotations, "", "0")).await?;
-        }
-        Kind::Containers => {
-            let containers = [",", &repeat(|_| "{\"name\":\"c\"}".into())].concat();
-            post(address, connector, &review("", &containers, "0")).await?;
+        Kind::Reviews => {
+            for (_, body) in reviews.iter() {
+                post(address, connector, body).await?;
+            }
         }
     }
     Ok(())
@@ -185,56 +182,4 @@ fn head(length: usize) -> String {
     format!(
         "POST /mutate HTTP/1.1\r\nhost: flock\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
     )
-}
-
-/// A review of a member with these annotations, further containers and arguments.
-fn review(annotations: &str, containers: &str, arguments: &str) -> Vec<u8> {
-    format!(
-        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"junk","namespace":"default",
-        "operation":"CREATE","kind":{{"version":"v1","kind":"Pod"}},"resource":{{"version":"v1","resource":"pods"}},
-        "object":{{"apiVersion":"v1","kind":"Pod","metadata":{{"generateName":"junk-",
-        "labels":{{"flock.dev/name":"junk"}},"annotations":{{{annotations}}}}},
-        "spec":{{"containers":[{{"name":"c","args":[{arguments}]}}{containers}]}}}}}}}}"#
-    )
-    .into_bytes()
-}
-
-/// As many of these, with commas between them, as nearly fill the largest body.
-fn repeat(value: impl Fn(usize) -> String) -> String {
-    let mut text = String::with_capacity(LARGEST);
-    for number in 0.. {
-        let value = value(number);
-        if text.len() + value.len() + 2048 > LARGEST {
-            break;
-        }
-        if number > 0 {
-            text.push(',');
-        }
-        text.push_str(&value);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reviews_are_json_that_fits_into_the_largest_body() {
-        let annotations = repeat(|number| format!("\"{number}\":\"\""));
-        let containers = [",", &repeat(|_| "{\"name\":\"c\"}".into())].concat();
-        for body in [
-            review("", "", &repeat(|_| "0".into())),
-            review(&annotations, "", "0"),
-            review("", &containers, "0"),
-        ] {
-            assert!(
-                body.len() < LARGEST && body.len() > LARGEST - 8192,
-                "{}",
-                body.len()
-            );
-            let read: serde_json::Value = serde_json::from_slice(&body).unwrap();
-            assert_eq!(read["request"]["object"]["kind"], "Pod");
-        }
-    }
 }

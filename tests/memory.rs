@@ -1,0 +1,67 @@
+//! What reviews cost that were made to cost memory. Alone in its process: the allocator counts for all threads.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "admission/setup.rs"]
+#[allow(dead_code, unreachable_pub, reason = "it is shared with the other tests of admission")]
+mod setup;
+
+use flock_lab::junk::{LARGEST, reviews};
+use peak_alloc::PeakAlloc;
+
+use setup::Webhooks;
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// The container may have 128 MiB. One largest body at a time (`ServeOptions::body_memory`) may take as much again.
+#[tokio::test]
+async fn no_review_takes_more_memory_than_its_own_size_once_more() {
+    let webhooks = Webhooks::new();
+    for path in ["/mutate", "/validate"] {
+        for (what, body) in reviews() {
+            let body = if path == "/validate" {
+                as_workload(body)
+            } else {
+                body
+            };
+            let before = MEMORY.current_usage();
+            MEMORY.reset_peak_usage();
+            let answer = webhooks.post(path, body).await;
+            let took = MEMORY.peak_usage() - before;
+            assert!(
+                answer.status.is_success() || answer.status.as_u16() == 400,
+                "{what}: {}",
+                answer.body
+            );
+            assert!(
+                took <= LARGEST,
+                "{path} of too many {what} took {} KiB",
+                took / 1024
+            );
+        }
+    }
+}
+
+/// The same pod as the template of a ReplicaSet.
+fn as_workload(review: Vec<u8>) -> Vec<u8> {
+    String::from_utf8(review)
+        .unwrap()
+        .replacen(
+            r#""object":{"apiVersion":"v1","kind":"Pod","#,
+            r#""object":{"spec":{"template":{"#,
+            1,
+        )
+        .replacen(
+            r#"{"version":"v1","kind":"Pod"}"#,
+            r#"{"version":"v1","kind":"ReplicaSet"}"#,
+            1,
+        )
+        .replace("}}}}", "}}}}}}")
+        .into_bytes()
+}
