@@ -8,6 +8,7 @@ pub mod cli;
 pub mod identity;
 pub mod leader;
 pub mod metrics;
+pub mod outdated;
 pub mod place;
 pub mod prepare;
 pub mod reconcile;

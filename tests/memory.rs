@@ -8,7 +8,11 @@
 )]
 
 #[path = "admission/setup.rs"]
-#[allow(dead_code, unreachable_pub, reason = "it is shared with the other tests of admission")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "it is shared with the other tests of admission"
+)]
 mod setup;
 
 use flock_lab::junk::{LARGEST, reviews};

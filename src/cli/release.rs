@@ -19,6 +19,7 @@ use serde_json::json;
 use thiserror::Error;
 
 use crate::identity::{FlockKey, LabelError, Ordinal, OrdinalError, keys};
+use crate::outdated::is_outdated;
 use crate::place::RecordError;
 
 use super::look::{LookError, Where, look};
@@ -245,9 +246,8 @@ async fn take_label(
         .await
     {
         Ok(_) => Ok(()),
-        // A node that is gone or another one took the label with it. The API server says of another uid that the field
-        // is immutable (422).
-        Err(Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
+        // A node that is gone or another one took the label with it.
+        Err(Error::Api(status)) if is_outdated(&status) => Ok(()),
         Err(source) => Err(ReleaseError::Label {
             node: node.into(),
             label,

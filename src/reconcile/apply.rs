@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::identity::{FlockKey, keys};
+use crate::outdated::is_outdated;
 use crate::place::{NodeFacts, Proof, lost};
 use crate::storage::HelperConfig;
 use crate::view::{PortFacts, ServiceFacts, SharedView, WorkloadKind};
@@ -136,9 +137,7 @@ impl Apply {
             }
         };
         result.map_err(|source| match source {
-            Error::Api(status) if matches!(status.code, 404 | 409) => {
-                ApplyError::Outdated(status.message.clone())
-            }
+            Error::Api(status) if is_outdated(&status) => ApplyError::Outdated(status.message.clone()),
             source => ApplyError::Api {
                 action: action.name(),
                 key: key.clone(),
