@@ -116,6 +116,9 @@ pub struct ServeArgs {
     /// For tests: seconds that a leaf lives; 0 is the usual week.
     #[arg(long, env = "FLOCK_TEST_LEAF_LIFE", default_value_t = 0, hide = true)]
     pub test_leaf_life: u32,
+    /// For tests: seconds that a CA lives, with waits that fit to it; 0 is the usual year.
+    #[arg(long, env = "FLOCK_TEST_CA_LIFE", default_value_t = 0, hide = true)]
+    pub test_ca_life: u32,
     /// The form of log lines.
     #[arg(long, env = "FLOCK_LOG_FORMAT", value_enum, default_value_t = LogFormat::Plain)]
     pub log_format: LogFormat,

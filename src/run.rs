@@ -159,8 +159,8 @@ impl Parts {
         let mut registry = Registry::default();
         let admission_metrics = AdmissionMetrics::register(&mut registry);
         let reconcile_metrics = ReconcileMetrics::register(&mut registry);
-        let certificate_metrics = CertificateMetrics::register(&mut registry);
         let flock_registry = registry.sub_registry_with_prefix("flock");
+        let certificate_metrics = CertificateMetrics::register(flock_registry);
         let serve_metrics = ServeMetrics::register(flock_registry);
         let readiness = Readiness::register(flock_registry);
         let leadership = Leadership::compete(client.clone(), &args.namespace, "flock", identity);

@@ -33,7 +33,7 @@ pub(super) fn certificates(
                     .filter_map(|url| host(url))
                     .map(ServerName::parse)
                     .collect(),
-                lifetimes: lifetimes(args.test_leaf_life),
+                lifetimes: lifetimes(args.test_ca_life, args.test_leaf_life),
                 ..KeeperConfig::default()
             };
             let keeper = Keeper::new(client, config, metrics);
@@ -62,16 +62,21 @@ pub(super) fn certificates(
     }
 }
 
-fn lifetimes(leaf_life: u32) -> Lifetimes {
-    if leaf_life == 0 {
-        return Lifetimes::default();
+/// The usual ones, but for what is asked for.
+fn lifetimes(ca_life: u32, leaf_life: u32) -> Lifetimes {
+    let mut lifetimes = Lifetimes::default();
+    if ca_life > 0 {
+        lifetimes.ca = Duration::from_secs(ca_life.into());
+        lifetimes.settle = Duration::from_secs(2);
     }
-    Lifetimes {
-        leaf: Duration::from_secs(leaf_life.into()),
+    if leaf_life > 0 {
+        lifetimes.leaf = Duration::from_secs(leaf_life.into());
+    }
+    if ca_life > 0 || leaf_life > 0 {
         // Two thirds of so short a life would be over before it begins.
-        backdate: Duration::ZERO,
-        ..Lifetimes::default()
+        lifetimes.backdate = Duration::ZERO;
     }
+    lifetimes
 }
 
 /// Met while a certificate is there that API servers trust.

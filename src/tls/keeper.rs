@@ -23,7 +23,7 @@ use super::{
     leaf::{LeafStep, Trust, plan_leaf},
     metrics::{CertificateMetrics, Written},
     objects::Objects,
-    resolver::LeafResolver,
+    resolver::{LeafResolver, Renewal},
     rotation::{Change, Published, Role, Step, plan},
     secret,
     status::LeafStatus,
@@ -211,7 +211,12 @@ impl Keeper {
             LeafStep::Sign(why) => {
                 let leaf = authority.current.sign_leaf(&self.names, lifetimes, now)?;
                 info!(serial = leaf.serial, not_after = %leaf.validity.not_after, %why, "serving a new certificate");
-                self.resolver.set(leaf.certified.clone());
+                let renewal = Renewal {
+                    ca: authority.current,
+                    names: self.names.clone(),
+                    lifetimes: *lifetimes,
+                };
+                self.resolver.set_renewable(&leaf, renewal);
                 self.metrics.leaf_taken();
                 let due = leaf.validity.renewal_due();
                 self.leaf = Some(leaf);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
+use parking_lot::Mutex;
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::CryptoProvider,
@@ -10,7 +12,13 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use super::pem;
+use tracing::{info, warn};
+
+use super::{
+    issue::{Ca, Leaf, ServerName},
+    lifetime::Lifetimes,
+    pem,
+};
 
 /// The TLS configuration could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -29,18 +37,93 @@ pub enum ConfigError {
 /// The serving certificate of the moment. A handshake takes it without a lock; one that is under way keeps what it has.
 #[derive(Debug, Default)]
 pub struct LeafResolver {
-    current: ArcSwapOption<CertifiedKey>,
+    current: ArcSwapOption<Served>,
+    signing: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Served {
+    certified: Arc<CertifiedKey>,
+    /// Its end, and what it is signed again from then.
+    renewal: Option<(Timestamp, Arc<Renewal>)>,
+}
+
+/// What leaves are signed from.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    pub(super) ca: Ca,
+    pub(super) names: Vec<ServerName>,
+    pub(super) lifetimes: Lifetimes,
 }
 
 impl LeafResolver {
     /// Serves this certificate from the next handshake on.
     pub fn set(&self, certified: Arc<CertifiedKey>) {
-        self.current.store(Some(certified));
+        self.current.store(Some(Arc::new(Served {
+            certified,
+            renewal: None,
+        })));
+    }
+
+    /// Serves this leaf from the next handshake on, and another one of the same CA where it has ended by then: after
+    /// a pause of the process or its machine, callers may be here before the keeper has seen what time it is.
+    pub(super) fn set_renewable(&self, leaf: &Leaf, renewal: Renewal) {
+        self.current
+            .store(Some(Served::new(leaf, Arc::new(renewal)).into()));
     }
 
     /// The certificate that is served now; handshakes fail while there is none.
     pub fn current(&self) -> Option<Arc<CertifiedKey>> {
-        self.current.load_full()
+        self.at(Timestamp::now())
+    }
+
+    fn at(&self, now: Timestamp) -> Option<Arc<CertifiedKey>> {
+        let served = self.current.load_full()?;
+        if served.ended(now).is_none() {
+            return Some(served.certified.clone());
+        }
+        // One of those who come signs for all.
+        let _signing = self.signing.lock();
+        let served = self.current.load_full()?;
+        let renewed = served.ended(now).and_then(|renewal| renewal.sign(now));
+        let renewed = renewed.map(Arc::new).inspect(|renewed| {
+            self.current.store(Some(renewed.clone()));
+        });
+        Some(renewed.unwrap_or(served).certified.clone())
+    }
+}
+
+impl Served {
+    fn new(leaf: &Leaf, renewal: Arc<Renewal>) -> Self {
+        Self {
+            certified: leaf.certified.clone(),
+            renewal: Some((leaf.validity.not_after, renewal)),
+        }
+    }
+
+    /// What it can be renewed from, if it has ended.
+    fn ended(&self, now: Timestamp) -> Option<&Arc<Renewal>> {
+        let (end, renewal) = self.renewal.as_ref()?;
+        (now > *end).then_some(renewal)
+    }
+}
+
+impl Renewal {
+    /// Another leaf, while the CA itself has not ended.
+    fn sign(self: &Arc<Self>, now: Timestamp) -> Option<Served> {
+        if self.ca.validity().has_expired(now) {
+            return None;
+        }
+        match self.ca.sign_leaf(&self.names, &self.lifetimes, now) {
+            Ok(leaf) => {
+                info!(serial = leaf.serial, not_after = %leaf.validity.not_after, "a caller came before the keeper: serving a new certificate");
+                Some(Served::new(&leaf, self.clone()))
+            }
+            Err(error) => {
+                warn!(%error, "the certificate has expired and cannot be renewed");
+                None
+            }
+        }
     }
 }
 
@@ -95,4 +178,57 @@ pub fn server_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    reason = "a test says by panicking that something is not as it should be"
+)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::tls::lifetime::later;
+
+    /// A leaf of a minute, of a CA of an hour.
+    fn resolver(begun: Timestamp) -> LeafResolver {
+        let lifetimes = Lifetimes {
+            ca: Duration::from_secs(3600),
+            leaf: Duration::from_secs(60),
+            ..Lifetimes::default()
+        };
+        let ca = Ca::generate(&lifetimes, begun).unwrap();
+        let names = vec![ServerName::parse("flock.flock-system.svc")];
+        let leaf = ca.sign_leaf(&names, &lifetimes, begun).unwrap();
+        let resolver = LeafResolver::default();
+        resolver.set_renewable(&leaf, Renewal { ca, names, lifetimes });
+        resolver
+    }
+
+    fn facts(resolver: &LeafResolver, now: Timestamp) -> pem::Facts {
+        pem::facts(&resolver.at(now).unwrap().cert[0]).unwrap()
+    }
+
+    #[test]
+    fn a_caller_after_the_leaf_s_end_gets_another_one_and_the_next_caller_the_same() {
+        let begun = Timestamp::now();
+        let resolver = resolver(begun);
+        let (first, end) = (facts(&resolver, begun), later(begun, Duration::from_secs(60)));
+        assert_eq!(facts(&resolver, first.validity.not_after).serial, first.serial);
+        let late = later(end, Duration::from_secs(5));
+        let second = facts(&resolver, late);
+        assert_ne!(second.serial, first.serial);
+        assert!(!second.validity.has_expired(late));
+        assert_eq!(facts(&resolver, late).serial, second.serial);
+    }
+
+    #[test]
+    fn after_the_ca_s_end_the_leaf_stays_as_it_is() {
+        let begun = Timestamp::now();
+        let resolver = resolver(begun);
+        let first = facts(&resolver, begun);
+        let late = later(begun, Duration::from_secs(3605));
+        assert_eq!(facts(&resolver, late).serial, first.serial);
+    }
 }

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, api::PostParams};
 use serde_json::json;
@@ -16,6 +17,9 @@ use super::scene::{Scene, eventually};
 
 /// Pause of a caller between two calls: several tests share two processors.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Asks the webhooks once.
+pub type Call = Arc<dyn Fn() -> BoxFuture<'static, kube::Result<()>> + Send + Sync>;
 
 pub struct Callers {
     stop: Arc<AtomicBool>,
@@ -38,14 +42,25 @@ impl Callers {
     /// Starts when the first call has succeeded.
     pub async fn start(scene: &Scene) -> Self {
         eventually("a first call", async || call(scene).await.is_ok()).await;
+        let scene = scene.clone();
+        let call: Call = Arc::new(move || {
+            let scene = scene.clone();
+            Box::pin(async move { call(&scene).await })
+        });
+        Self::start_at_once(&call, |_| false)
+    }
+
+    /// Starts now. Failures that are `excused` are not counted.
+    pub fn start_at_once(call: &Call, excused: fn(&kube::Error) -> bool) -> Self {
         let (stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let caller = |_| {
-            let (scene, stop, done) = (scene.clone(), stop.clone(), done.clone());
+            let (call, stop, done) = (call.clone(), stop.clone(), done.clone());
             tokio::spawn(async move {
                 let mut failures = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
-                    match call(&scene).await {
+                    match call().await {
                         Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                        Err(error) if excused(&error) => {}
                         Err(error) => failures.push(error.to_string()),
                     }
                     tokio::time::sleep(PAUSE).await;

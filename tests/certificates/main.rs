@@ -11,6 +11,9 @@
 
 mod agreement;
 mod callers;
+mod outage;
+mod paused;
+mod processes;
 mod repair;
 mod replica;
 mod rotation;

@@ -43,6 +43,8 @@ fn lab() -> &'static Lab {
 pub struct Scene {
     pub client: Client,
     pub name: String,
+    /// The name of both configurations.
+    pub configuration: String,
 }
 
 impl Scene {
@@ -57,6 +59,7 @@ impl Scene {
         Self {
             client,
             name: name.to_owned(),
+            configuration: name.to_owned(),
         }
     }
 
@@ -74,7 +77,7 @@ impl Scene {
             })
         };
         let configuration =
-            |webhook: Value| json!({ "metadata": { "name": self.name }, "webhooks": [webhook] });
+            |webhook: Value| json!({ "metadata": { "name": self.configuration }, "webhooks": [webhook] });
         let object = serde_json::from_value(configuration(webhook(mutating))).unwrap();
         self.mutating()
             .create(&PostParams::default(), &object)
@@ -130,8 +133,20 @@ impl Scene {
 
     /// The caBundles of both configurations.
     pub async fn bundles(&self) -> [Vec<u8>; 2] {
-        let mutating = self.mutating().get(&self.name).await.unwrap().webhooks.unwrap();
-        let validating = self.validating().get(&self.name).await.unwrap().webhooks.unwrap();
+        let mutating = self
+            .mutating()
+            .get(&self.configuration)
+            .await
+            .unwrap()
+            .webhooks
+            .unwrap();
+        let validating = self
+            .validating()
+            .get(&self.configuration)
+            .await
+            .unwrap()
+            .webhooks
+            .unwrap();
         [&mutating[0].client_config, &validating[0].client_config].map(|client| {
             client
                 .ca_bundle
@@ -146,13 +161,13 @@ impl Scene {
         [
             self.secret().await.unwrap().metadata.resource_version,
             self.mutating()
-                .get(&self.name)
+                .get(&self.configuration)
                 .await
                 .unwrap()
                 .metadata
                 .resource_version,
             self.validating()
-                .get(&self.name)
+                .get(&self.configuration)
                 .await
                 .unwrap()
                 .metadata

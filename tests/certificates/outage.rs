@@ -1,0 +1,93 @@
+//! An API server that is killed in the middle of a rotation, or away for longer than a leaf is young.
+
+use std::time::Duration;
+
+use flock::tls::{pem, request_rotation};
+
+use super::{
+    processes::{Installed, sleep_until},
+    scene::{Scene, eventually},
+};
+
+/// What does not name a webhook is the API server's own end.
+fn no_webhook(error: &kube::Error) -> bool {
+    !error.to_string().contains("webhook")
+}
+
+/// How far a rotation is.
+async fn stage(scene: &Scene) -> &'static str {
+    // It is asked for while it starts.
+    let Ok(Some(secret)) = scene.secrets().get_opt("flock-ca").await else {
+        return "unknown";
+    };
+    let annotations = secret.metadata.annotations.unwrap_or_default();
+    let next = secret.data.unwrap_or_default().contains_key("next.crt");
+    match (next, annotations.contains_key("flock.dev/next-published-at")) {
+        (false, _) => "none",
+        (true, false) => "staged",
+        (true, true) => "published",
+    }
+}
+
+#[test]
+fn a_rotation_outlives_the_api_server_and_no_call_fails_for_want_of_trust() {
+    let installed = Installed::start(2, 24 * 3600, 3600);
+    let scene = &installed.scene;
+    let call = installed.call();
+    installed.lab.block_on(async {
+        eventually("a first call", async || call().await.is_ok()).await;
+    });
+    let callers = installed.callers(no_webhook);
+    for (round, at) in ["staged", "published", "none"].into_iter().enumerate() {
+        let before = installed.lab.block_on(async {
+            let before = scene.entry("ca.crt").await;
+            request_rotation(scene.client.clone(), &scene.name, "flock-ca", &round.to_string())
+                .await
+                .unwrap();
+            eventually("the rotation", async || {
+                let begun = at != "none" || scene.entry("ca.crt").await != before;
+                begun && stage(scene).await == at
+            })
+            .await;
+            before
+        });
+        installed.lab.kill("kube-apiserver").unwrap();
+        installed.lab.start_component("kube-apiserver").unwrap();
+        installed.lab.block_on(async {
+            eventually("the end of the rotation", async || {
+                stage(scene).await == "none" && scene.entry("ca.crt").await != before
+            })
+            .await;
+            let wanted = [scene.entry("previous.crt").await, scene.entry("ca.crt").await].concat();
+            assert_eq!(pem::certificates(&wanted).unwrap().len(), round + 2);
+            eventually("the bundles", async || {
+                scene.bundles().await.iter().all(|bundle| *bundle == wanted)
+            })
+            .await;
+            callers.go_on().await;
+        });
+        for replica in [0, 1] {
+            installed.eventually("another leaf", || installed.leaves(replica) >= round + 2);
+        }
+    }
+    installed.lab.block_on(callers.assert_none_failed_after(5));
+}
+
+#[test]
+fn leaves_are_renewed_while_the_api_server_is_away() {
+    let installed = Installed::start(2, 3600, 8);
+    let ends = || [0, 1].map(|replica| installed.end_of("leaf", replica));
+    let before = ends();
+    installed.lab.kill("kube-apiserver").unwrap();
+    sleep_until(before.into_iter().max().unwrap() + Duration::from_secs(1));
+    for (now, before) in ends().iter().zip(before) {
+        assert!(*now > before, "a leaf was not renewed");
+    }
+    let callers = installed.callers(no_webhook);
+    installed.lab.start_component("kube-apiserver").unwrap();
+    let call = installed.call();
+    installed.lab.block_on(async {
+        eventually("a call", async || call().await.is_ok()).await;
+        callers.assert_none_failed_after(5).await;
+    });
+}

@@ -1,0 +1,88 @@
+//! Processes that stand still (a frozen machine, a debugger, SIGSTOP) while certificates fall due or end.
+
+use std::time::{Duration, Instant};
+
+use flock::tls::pem;
+use flock_lab::Signal;
+
+use super::{
+    processes::{Installed, sleep_until},
+    scene::eventually,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_replica_that_slept_through_the_end_of_its_leaf_fails_no_call_once_it_is_awake() {
+    let installed = Installed::start(1, 3600, 6);
+    for _ in 0..3 {
+        let end = installed.end_of("leaf", 0);
+        installed.pause_until(&[0], end + SECOND);
+        installed.wake(&[0]);
+        let callers = installed.callers(|_| false);
+        installed.lab.block_on(callers.assert_none_failed_after(5));
+        assert!(installed.end_of("leaf", 0) > end);
+    }
+}
+
+#[test]
+fn replicas_that_all_slept_when_the_ca_fell_due_renew_it_and_fail_no_call_once_they_are_awake() {
+    let installed = Installed::start(2, 45, 15);
+    let before = installed.lab.block_on(installed.scene.entry("ca.crt"));
+    let end = installed.end_of("ca", 0);
+    // Two thirds of its life are over 15 s before its end.
+    sleep_until(end.checked_sub(18 * SECOND).unwrap());
+    installed.pause_until(&[0, 1], end.checked_sub(13 * SECOND).unwrap());
+    installed.wake(&[0, 1]);
+    let callers = installed.callers(|_| false);
+    installed.lab.block_on(async {
+        eventually("another CA", async || {
+            installed.scene.entry("ca.crt").await != before
+        })
+        .await;
+        let both = [before, installed.scene.entry("ca.crt").await].concat();
+        eventually("both in the bundles", async || {
+            installed
+                .scene
+                .bundles()
+                .await
+                .iter()
+                .all(|bundle| *bundle == both)
+        })
+        .await;
+        callers.go_on().await;
+    });
+    for replica in [0, 1] {
+        installed.eventually("a leaf of the new CA", || installed.end_of("ca", replica) > end);
+    }
+    installed.lab.block_on(callers.assert_none_failed_after(5));
+}
+
+#[test]
+fn replicas_that_all_slept_through_the_end_of_the_ca_are_trusted_again_in_moments() {
+    let installed = Installed::start(2, 24, 8);
+    let end = installed.end_of("ca", 0);
+    // Long enough for a new CA to be half used up too, and for the Lease to have ended.
+    installed.pause_until(&[0, 1], end + SECOND);
+    let begun = Instant::now();
+    for replica in [0, 1] {
+        installed.flock.signal(replica, Signal::SIGCONT).unwrap();
+    }
+    let call = installed.call();
+    installed.lab.block_on(async {
+        eventually("a call", async || call().await.is_ok()).await;
+    });
+    eprintln!("the first call succeeded {:.1?} after they woke", begun.elapsed());
+    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
+    for replica in [0, 1] {
+        installed.eventually("a leaf of the new CA", || installed.end_of("ca", replica) > end);
+    }
+    let callers = installed.callers(|_| false);
+    installed.lab.block_on(callers.assert_none_failed_after(5));
+    let bundles = installed.lab.block_on(installed.scene.bundles());
+    assert!(
+        bundles
+            .iter()
+            .all(|bundle| pem::certificates(bundle).unwrap().len() <= 2)
+    );
+}
