@@ -193,7 +193,11 @@ impl Parts {
             plan_config,
             reconcile_metrics,
         );
-        tasks.spawn(controller.run(leads.clone()).instrument(info_span!("reconciler")));
+        tasks.spawn(
+            controller
+                .run(leadership.lead())
+                .instrument(info_span!("reconciler")),
+        );
         let admission = Admission::new(
             view.clone(),
             reservations,
@@ -201,10 +205,11 @@ impl Parts {
             Policy {
                 host_path_root: args.host_path_root.clone(),
             },
-            leads.clone(),
+            leads,
             admission_metrics,
         );
-        let (resolver, certificate) = certificates(args, client, leads, certificate_metrics, &mut tasks);
+        let (resolver, certificate) =
+            certificates(args, client, leadership.lead(), certificate_metrics, &mut tasks);
         Ok(Self {
             tls: Arc::new(server_config(Arc::clone(&resolver), ClientAuth::None).context("TLS")?),
             router: routes(Arc::new(admission)),

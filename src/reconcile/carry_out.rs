@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::identity::FlockKey;
+use crate::leader::Lead;
 use crate::metrics::ReconcileMetrics;
 
 use super::apply::{Apply, ApplyError};
@@ -33,19 +33,19 @@ pub(super) struct Outcome {
     pub(super) failed: bool,
 }
 
-/// Carries out `actions` while `leads` says so. `None`: it does not lead any more.
+/// Carries out `actions` while it is certain that this replica leads. `None`: it is not any more.
 pub(super) async fn carry_out(
     apply: &Apply,
     metrics: &ReconcileMetrics,
     key: &FlockKey,
     actions: &[Action],
-    leads: &watch::Receiver<bool>,
+    lead: &Lead,
 ) -> Option<Outcome> {
     let mut outcome = Outcome::default();
     let mut index = 0;
     while index < actions.len() && !outcome.failed {
         // A leader that was paused may have lost its lease: this is looked at before each write.
-        if !*leads.borrow() {
+        if !lead.is_certain() {
             return None;
         }
         let batch = &actions[index..index + batch(&actions[index..])];

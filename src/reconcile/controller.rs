@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Api, Client};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
 use crate::identity::FlockKey;
+use crate::leader::Lead;
 use crate::metrics::ReconcileMetrics;
 use crate::place::Record;
 use crate::view::{Controller as Owner, SharedView, View, fetch_workload};
@@ -74,14 +75,15 @@ impl Controller {
         }
     }
 
-    /// Reconciles while `leads` says so, until its sender is gone.
-    pub async fn run(mut self, mut leads: watch::Receiver<bool>) {
+    /// Reconciles while this replica leads for certain, until nobody will ever say so again.
+    pub async fn run(mut self, lead: impl Into<Lead>) {
+        let mut lead = lead.into();
         self.view.wait_until_synced().await;
         self.metrics.synced(true);
-        while leads.wait_for(|leads| *leads).await.is_ok() {
+        while lead.begins().await {
             self.metrics.leads(true);
             info!("leading: reconciling");
-            self.lead(&mut leads).await;
+            self.lead(&mut lead).await;
             self.metrics.leads(false);
             info!("not leading any more");
             // Whoever led in between knows better; and what no watch brings is kept up to date by the leader only.
@@ -93,7 +95,7 @@ impl Controller {
         }
     }
 
-    async fn lead(&mut self, leads: &mut watch::Receiver<bool>) {
+    async fn lead(&mut self, lead: &mut Lead) {
         let (sender, mut concerned) = mpsc::unbounded_channel();
         self.view.listen(sender);
         loop {
@@ -106,7 +108,7 @@ impl Controller {
             };
             tokio::select! {
                 biased;
-                _ = leads.wait_for(|leads| !*leads) => return,
+                () = lead.ends() => return,
                 key = concerned.recv() => {
                     let Some(key) = key else { return };
                     self.due.insert(key, Instant::now());
@@ -125,42 +127,45 @@ impl Controller {
                 .map(|(key, _)| key.clone())
                 .collect();
             for key in due {
-                if !*leads.borrow() {
+                self.due.remove(&key);
+                if !self.reconcile(&key, lead).await {
                     return;
                 }
-                self.due.remove(&key);
-                self.reconcile(&key, leads).await;
             }
         }
     }
 
-    async fn reconcile(&mut self, key: &FlockKey, leads: &watch::Receiver<bool>) {
+    /// False: it is not certain any more that this replica leads.
+    async fn reconcile(&mut self, key: &FlockKey, lead: &Lead) -> bool {
+        if !lead.is_certain() {
+            return false;
+        }
         self.metrics.ran();
         match timeout(ANSWER, self.look_up(key)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 warn!(flock = %key, %error, "lookup failed");
                 self.fail(key);
-                return;
+                return true;
             }
             Err(_) => {
                 warn!(flock = %key, "lookup was not answered");
                 self.fail(key);
-                return;
+                return true;
             }
         }
         let mut plan = self.plan(key);
         if !plan.actions.is_empty() {
             debug!(flock = %key, actions = ?plan.actions, "planned");
         }
-        let outcome = carry_out(&self.apply, &self.metrics, key, &plan.actions, leads).await;
+        let outcome = carry_out(&self.apply, &self.metrics, key, &plan.actions, lead).await;
         let Some(Outcome {
             done,
             blocked,
             failed,
         }) = outcome
         else {
-            return;
+            return false;
         };
         for index in &done {
             if let Some(
@@ -186,12 +191,17 @@ impl Controller {
                 notes.push(note);
             }
         }
+        // What rests on no action is told here, and may be old as well.
+        if !lead.is_certain() {
+            return false;
+        }
         self.waits.note(key, &notes, &self.metrics);
         self.metrics.places(self.view.read().place_count());
         if timeout(ANSWER, self.events.tell(key, &notes)).await.is_err() {
             warn!(flock = %key, "events were not taken");
         }
         self.finish(key, plan.memory, plan.again, failed, !blocked.is_empty());
+        true
     }
 
     fn finish(

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, info_span};
 
 use crate::args::{Certificates, ServeArgs};
+use crate::leader::Lead;
 use crate::serve::Condition;
 use crate::tls::issue::ServerName;
 use crate::tls::lifetime::Lifetimes;
@@ -18,7 +19,7 @@ use crate::tls::{CertificateMetrics, DirectoryKeeper, Keeper, KeeperConfig, Leaf
 pub(super) fn certificates(
     args: &ServeArgs,
     client: Client,
-    leads: watch::Receiver<bool>,
+    lead: Lead,
     metrics: CertificateMetrics,
     tasks: &mut JoinSet<()>,
 ) -> (Arc<LeafResolver>, watch::Receiver<Option<LeafStatus>>) {
@@ -40,7 +41,7 @@ pub(super) fn certificates(
             let (resolver, status) = (keeper.resolver(), keeper.status());
             tasks.spawn(
                 async move {
-                    if let Err(error) = keeper.run(leads, std::future::pending()).await {
+                    if let Err(error) = keeper.run(lead, std::future::pending()).await {
                         tracing::error!(%error, "the certificates' keeper ended");
                     }
                 }

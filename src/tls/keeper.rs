@@ -15,6 +15,8 @@ use kube::Client;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
+use crate::leader::Lead;
+
 use super::{
     authority::{Authority, Retired},
     config::{KeeperConfig, KeeperError},
@@ -90,17 +92,18 @@ impl Keeper {
         self.status.subscribe()
     }
 
-    /// Keeps the certificate until `shutdown`; `leader` says whether this replica is the one that rotates the CA.
+    /// Keeps the certificate until `shutdown`; `lead` says whether this replica is the one that rotates the CA.
     pub async fn run(
         mut self,
-        mut leader: watch::Receiver<bool>,
+        lead: impl Into<Lead>,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), KeeperError> {
         let mut events = self.objects.watch();
         let mut shutdown = pin!(shutdown);
+        let mut lead = lead.into();
         let mut failures = 0;
         let mut pause = CLOCK_CHECK;
-        let mut leads = true;
+        let mut open = true;
         loop {
             tokio::select! {
                 biased;
@@ -108,10 +111,11 @@ impl Keeper {
                 seen = events.next() => {
                     self.see(seen.ok_or(KeeperError::WatchesEnded)?, &mut events).await;
                 }
-                changed = leader.changed(), if leads => leads = changed.is_ok(),
+                changed = lead.changes(), if open => open = changed,
                 () = tokio::time::sleep(pause) => {}
             }
-            let role = if *leader.borrow() {
+            // After a pause what is known of Secret and configurations may be of different times.
+            let role = if lead.is_certain() {
                 Role::Leader
             } else {
                 Role::Follower

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use flock::tls::pem;
+use flock::tls::{pem, request_rotation};
 use flock_lab::Signal;
+use flock_lab::audit::{Mark, Request};
 
 use super::{
     processes::{Installed, sleep_until},
@@ -85,4 +86,44 @@ fn replicas_that_all_slept_through_the_end_of_the_ca_are_trusted_again_in_moment
             .iter()
             .all(|bundle| pem::certificates(bundle).unwrap().len() <= 2)
     );
+}
+
+#[test]
+fn a_leader_that_slept_while_another_one_rotated_the_ca_undoes_nothing_of_it() {
+    let installed = Installed::start(2, 24 * 3600, 3600);
+    let scene = &installed.scene;
+    let leads = |replica| {
+        installed
+            .flock
+            .metric(replica, "flock_leader", "")
+            .is_ok_and(|leads| leads > 0.5)
+    };
+    installed.eventually("a leader", || leads(0) || leads(1));
+    let sleeper = usize::from(leads(1));
+    installed.flock.signal(sleeper, Signal::SIGSTOP).unwrap();
+    installed.eventually("another leader", || leads(1 - sleeper));
+    for round in 0..2 {
+        installed.lab.block_on(async {
+            let before = scene.entry("ca.crt").await;
+            request_rotation(scene.client.clone(), &scene.name, "flock-ca", &round.to_string())
+                .await
+                .unwrap();
+            eventually("another CA", async || scene.entry("ca.crt").await != before).await;
+        });
+    }
+    installed.eventually("the leaves of both", || installed.leaves(1 - sleeper) == 3);
+    let before = installed.lab.block_on(scene.versions());
+    let mark = Mark::now(&installed.lab.audit_log().unwrap()).unwrap();
+    installed.wake(&[sleeper]);
+    let callers = installed.callers(|_| false);
+    installed.eventually("a leaf of the new CA", || installed.leaves(sleeper) == 2);
+    installed.lab.block_on(callers.assert_none_failed_after(5));
+    let ours = |request: &Request| {
+        request.is_write()
+            && request.user == "system:serviceaccount:flock-system:flock"
+            && request.resource != "leases"
+    };
+    let writes = mark.since("flock-system", ours).unwrap();
+    assert!(writes.is_empty(), "{writes:#?}");
+    assert_eq!(installed.lab.block_on(scene.versions()), before);
 }

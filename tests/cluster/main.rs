@@ -15,6 +15,7 @@
 )]
 
 mod admission;
+mod asleep;
 mod burst;
 mod command;
 mod doctor;
@@ -49,6 +50,13 @@ fn main() {
         storage::TESTS,
         stored::TESTS,
     ];
-    let alone = [burst::ALONE, doctor::ALONE, outage::ALONE, uninstall::ALONE].concat();
+    let alone = [
+        asleep::ALONE,
+        burst::ALONE,
+        doctor::ALONE,
+        outage::ALONE,
+        uninstall::ALONE,
+    ]
+    .concat();
     harness::run(&tests.concat(), &alone, World::fake);
 }
