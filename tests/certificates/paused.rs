@@ -28,12 +28,12 @@ fn a_replica_that_slept_through_the_end_of_its_leaf_fails_no_call_once_it_is_awa
 
 #[test]
 fn replicas_that_all_slept_when_the_ca_fell_due_renew_it_and_fail_no_call_once_they_are_awake() {
-    let installed = Installed::start(2, 45, 15);
+    let installed = Installed::start(2, 60, 15);
     let before = installed.lab.block_on(installed.scene.entry("ca.crt"));
     let end = installed.end_of("ca", 0);
-    // Two thirds of its life are over 15 s before its end.
-    sleep_until(end.checked_sub(18 * SECOND).unwrap());
-    installed.pause_until(&[0, 1], end.checked_sub(13 * SECOND).unwrap());
+    // Two thirds of its life are over 20 s before its end.
+    sleep_until(end.checked_sub(23 * SECOND).unwrap());
+    installed.pause_until(&[0, 1], end.checked_sub(18 * SECOND).unwrap());
     installed.wake(&[0, 1]);
     let callers = installed.callers(|_| false);
     installed.lab.block_on(async {

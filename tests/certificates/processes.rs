@@ -81,7 +81,8 @@ impl Installed {
         sleep_until(end);
     }
 
-    /// Lets replicas go on, with some calls under way, all of which must succeed.
+    /// Lets replicas go on, with some calls under way. All must succeed, but those whose time was up before: they have
+    /// waited for as long as the replicas slept, and the machine may be slow besides.
     pub fn wake(&self, replicas: &[usize]) {
         let call = self.call();
         let calls = self.lab.block_on(async {
@@ -93,17 +94,11 @@ impl Installed {
         for replica in replicas {
             self.flock.signal(*replica, Signal::SIGCONT).unwrap();
         }
-        let answers = self.lab.block_on(futures::future::join_all(calls));
-        let failed: Vec<_> = answers
-            .into_iter()
-            .filter_map(|answer| answer.unwrap().err())
-            .collect();
-        assert!(
-            failed.is_empty(),
-            "{} of 20 calls failed: {}",
-            failed.len(),
-            failed[0]
-        );
+        for answer in self.lab.block_on(futures::future::join_all(calls)) {
+            let error = answer.unwrap().err().map(|error| error.to_string());
+            let failed = error.filter(|error| !error.contains("deadline exceeded"));
+            assert_eq!(failed, None);
+        }
     }
 
     /// How many leaves a replica has served.
