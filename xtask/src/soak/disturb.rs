@@ -10,12 +10,19 @@ use flock_lab::{Lab, Signal};
 use tokio::runtime::Handle;
 
 use super::report::Report;
+use super::whole::Whole;
 use super::{junk, replicas};
-use crate::{say, wait};
+use crate::say;
 
-/// A disturbance: what it is called, how often it is chosen, how long the calls of the time after it may fail, and how
-/// it is done.
-type Disturbance = (&'static str, u32, Duration, fn(&mut Disturber) -> Result<()>);
+/// Something that can be done.
+struct Disturbance {
+    name: &'static str,
+    /// How often it is chosen.
+    weight: u32,
+    /// How long the calls that begin after it may fail.
+    excuse: Duration,
+    act: fn(&mut Disturber) -> Result<()>,
+}
 
 const NONE: Duration = Duration::ZERO;
 /// Calls that are in flight at the moment of a SIGKILL fail, and so does what is sent to the dead address until the
@@ -30,16 +37,30 @@ const PAUSED: Duration = Duration::from_secs(11);
 const EMPTIED: Duration = Duration::from_secs(1);
 
 const ALL: &[Disturbance] = &[
-    ("CA rotations", 3, NONE, Disturber::rotate),
-    ("CA Secrets deleted", 1, NONE, Disturber::lose_secret),
-    ("rolling restarts", 2, NONE, Disturber::restart),
-    ("replicas deleted", 3, NONE, Disturber::delete),
-    ("replicas killed", 2, KILLED, Disturber::kill),
-    ("leaders paused", 1, PAUSED, Disturber::pause),
-    ("API server restarts", 1, NONE, Disturber::restart_api_server),
-    ("caBundles emptied", 1, EMPTIED, Disturber::empty),
-    ("junk floods", 2, NONE, Disturber::flood),
+    disturbance("CA rotations", 3, NONE, Disturber::rotate),
+    disturbance("CA Secrets deleted", 1, NONE, Disturber::lose_secret),
+    disturbance("rolling restarts", 2, NONE, Disturber::restart),
+    disturbance("replicas deleted", 3, NONE, Disturber::delete),
+    disturbance("replicas killed", 2, KILLED, Disturber::kill),
+    disturbance("leaders paused", 1, PAUSED, Disturber::pause),
+    disturbance("API server restarts", 1, NONE, Disturber::restart_api_server),
+    disturbance("caBundles emptied", 1, EMPTIED, Disturber::empty),
+    disturbance("junk floods", 2, NONE, Disturber::flood),
 ];
+
+const fn disturbance(
+    name: &'static str,
+    weight: u32,
+    excuse: Duration,
+    act: fn(&mut Disturber) -> Result<()>,
+) -> Disturbance {
+    Disturbance {
+        name,
+        weight,
+        excuse,
+        act,
+    }
+}
 
 /// Does one thing after the other.
 pub(crate) struct Disturber {
@@ -48,7 +69,6 @@ pub(crate) struct Disturber {
     random: fastrand::Rng,
     report: Arc<Report>,
     rotations: u32,
-    killed: u32,
 }
 
 impl Disturber {
@@ -59,26 +79,31 @@ impl Disturber {
             random: fastrand::Rng::with_seed(seed),
             report,
             rotations: 0,
-            killed: 0,
         }
     }
 
     /// Disturbs until `end`, each time after the installation is whole again; everything at least once, if there is
-    /// time.
-    pub(crate) fn run(&mut self, end: Instant) -> Result<()> {
+    /// time. With names in `only`, nothing else.
+    pub(crate) fn run(&mut self, only: &[String], end: Instant) -> Result<()> {
         let begin = Instant::now();
-        let mut first: Vec<_> = ALL.iter().collect();
+        let wanted =
+            |one: &&Disturbance| only.is_empty() || only.iter().any(|name| one.name.contains(name.as_str()));
+        let all: Vec<_> = ALL.iter().filter(wanted).collect();
+        anyhow::ensure!(!all.is_empty(), "no disturbance is called like that: {only:?}");
+        let mut first = all.clone();
         self.random.shuffle(&mut first);
+        let mut whole = Whole::new(Arc::clone(&self.lab), self.runtime.clone());
+        whole.wait()?;
         self.measure(begin);
         while Instant::now() < end {
             let pause = self.random.u64(500..4000);
             std::thread::sleep(Duration::from_millis(pause));
-            let (name, _, excuse, act) = first.pop().unwrap_or_else(|| self.choose());
-            say(&format!("{:4} s  {name}", begin.elapsed().as_secs()));
-            self.report.disturbed(name, *excuse);
-            act(self).with_context(|| format!("while disturbing: {name}"))?;
+            let next = first.pop().unwrap_or_else(|| self.choose(&all));
+            say(&format!("{:4} s  {}", begin.elapsed().as_secs(), next.name));
+            self.report.disturbed(next.name, next.excuse);
+            (next.act)(self).with_context(|| format!("while disturbing: {}", next.name))?;
             self.measure(begin);
-            self.whole_again()?;
+            whole.wait()?;
         }
         self.report.fact(format!(
             "containers that were killed for their memory: {}",
@@ -87,30 +112,21 @@ impl Disturber {
         Ok(())
     }
 
-    fn choose(&mut self) -> &'static Disturbance {
-        let total: u32 = ALL.iter().map(|(_, weight, ..)| weight).sum();
+    fn choose(&mut self, all: &[&'static Disturbance]) -> &'static Disturbance {
+        let total: u32 = all.iter().map(|one| one.weight).sum();
         let mut ticket = self.random.u32(0..total);
-        for disturbance in ALL {
-            if ticket < disturbance.1 {
-                return disturbance;
-            }
-            ticket -= disturbance.1;
-        }
-        &ALL[0]
+        let chosen = all.iter().find(|one| {
+            let hit = ticket < one.weight;
+            ticket = ticket.saturating_sub(one.weight);
+            hit
+        });
+        chosen.copied().unwrap_or(all[0])
     }
 
     fn flock(&self, args: &[&str]) -> Result<String> {
         let mut all = vec!["-n", "flock-system"];
         all.extend(args);
         self.lab.kubectl(&all)
-    }
-
-    /// Waits until both replicas are Ready and nothing is on its way out.
-    fn whole_again(&self) -> Result<()> {
-        self.flock(&["rollout", "status", "deployment/flock", "--timeout=120s"])?;
-        wait::until("two replicas", || {
-            Ok((replicas::all(&self.lab)?.len() == 2).then_some(()))
-        })
     }
 
     fn out_of_memory(&self) -> Result<usize> {
@@ -150,7 +166,6 @@ impl Disturber {
     }
 
     fn kill(&mut self) -> Result<()> {
-        self.killed += 1;
         self.replica()?.process.signal(Signal::SIGKILL)
     }
 

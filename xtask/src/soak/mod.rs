@@ -7,6 +7,7 @@ mod members;
 mod replicas;
 mod report;
 mod stream;
+mod whole;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,6 +35,12 @@ pub(crate) struct Soak {
     /// Begins the same sequence of disturbances again.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Does nothing but this, such as `junk`; may be given several times.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Builds Flock with fewer optimisations, in less than half the time.
+    #[arg(long)]
+    quick: bool,
     /// The version of Kubernetes.
     #[arg(long, default_value = DEFAULT_KUBERNETES)]
     kubernetes: String,
@@ -42,7 +49,7 @@ pub(crate) struct Soak {
 /// Runs it; fails where an admission failed that nothing excuses, an ordinal was two pods, data was lost, or memory
 /// was not bounded.
 pub(crate) fn run(soak: &Soak) -> Result<()> {
-    let image = install::flock_image(false)?;
+    let image = install::flock_image(soak.quick)?;
     let options = Options {
         kubernetes: soak.kubernetes.clone(),
         ..Options::real(members::COUNT)
@@ -112,7 +119,7 @@ fn disturb(lab: &Arc<Lab>, soak: &Soak, report: &Arc<Report>) -> Result<()> {
         soak.seed,
         Arc::clone(report),
     )
-    .run(end);
+    .run(&soak.only, end);
     over.store(true, Relaxed);
     lab.block_on(streaming)?;
     let mut away = lab.block_on(deleting)?;

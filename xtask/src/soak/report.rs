@@ -146,15 +146,7 @@ impl Report {
     pub(crate) fn faults(&self) -> Vec<String> {
         self.with(|inner| {
             let mut faults = inner.violations.clone();
-            let unexcused = inner.failures.iter().filter(|failure| !inner.excused(failure));
-            faults.extend(unexcused.map(|failure| {
-                let blamed = inner.blamed(failure);
-                let what = blamed.map_or("nothing at all".into(), |blamed| {
-                    let after = failure.begun.saturating_duration_since(blamed.at);
-                    format!("{}, {:.1} s before it", blamed.what, after.as_secs_f64())
-                });
-                format!("an admission failed after {what}: {}", failure.message)
-            }));
+            faults.extend(unexcused(inner));
             if inner.most_memory >= MEMORY {
                 faults.push(format!(
                     "a replica took {} KiB of memory, its limit is {MEMORY}",
@@ -232,6 +224,26 @@ impl Report {
     }
 }
 
+/// The failures that nothing excuses: one line for those with the same words after the same disturbance.
+fn unexcused(inner: &Inner) -> Vec<String> {
+    let mut groups: BTreeMap<_, (usize, Duration, Duration)> = BTreeMap::new();
+    for failure in inner.failures.iter().filter(|failure| !inner.excused(failure)) {
+        let blamed = inner.blamed(failure);
+        let what = blamed.map_or("no disturbance", |blamed| blamed.what);
+        let after = blamed.map(|blamed| failure.begun.saturating_duration_since(blamed.at));
+        // Addresses and ports differ from call to call.
+        let words: String = failure.message.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let after = after.unwrap_or_default();
+        let group = groups.entry((what, words)).or_insert((0, after, after));
+        *group = (group.0 + 1, group.1.min(after), group.2.max(after));
+    }
+    let line = |((what, words), (count, first, last)): ((&str, String), (usize, Duration, Duration))| {
+        let (first, last) = (first.as_secs_f64(), last.as_secs_f64());
+        format!("{count} admissions failed that began {first:.1} to {last:.1} s after {what}: {words}")
+    };
+    groups.into_iter().map(line).collect()
+}
+
 /// Of every kind of disturbance: how often, how many calls failed after it, and how long after it the last of these
 /// began.
 fn by_kind(inner: &Inner) -> BTreeMap<&'static str, (usize, usize, Option<Duration>)> {
@@ -278,8 +290,15 @@ mod tests {
         report.disturbed("replicas killed", Duration::from_secs(2));
         report.failed(begun, "in flight".into());
         assert_eq!(report.faults(), Vec::<String>::new());
-        report.failed(begun + Duration::from_secs(9), "long after".into());
-        assert_eq!(report.faults().len(), 1);
+        for port in [4711, 4712] {
+            report.failed(begun + Duration::from_secs(9), format!("long after, port {port}"));
+        }
+        assert_eq!(
+            report.faults().len(),
+            1,
+            "one line for both: {:?}",
+            report.faults()
+        );
         let report = Report::default();
         report.admitted(Duration::from_millis(1), false);
         report.disturbed("CA rotations", Duration::ZERO);
