@@ -10,49 +10,36 @@ use axum::{
     body::Body,
     http::{
         HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
-        header::{CONNECTION, CONTENT_TYPE, EXPECT},
+        header::{CONNECTION, CONTENT_TYPE},
     },
     response::IntoResponse,
 };
-use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
-use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::timeout,
-};
+use hyper::body::Incoming;
+use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 use tower_service::Service;
 use tracing::{error, warn};
 
 use super::{
     ServeOptions,
+    bodies::{Bodies, Room, Whole},
     connections::Seat,
     deadline,
     metrics::{Refused, ServeMetrics},
     shutdown::Shutdown,
 };
 
-/// Bytes of a body that cost nothing of the memory all bodies share: as many as an ordinary pod's review has, so that
-/// a few giants do not keep everyday requests waiting.
-const FREE_BYTES: usize = 16 * 1024;
-/// The unit in which the shared memory is counted.
-const UNIT: usize = 1024;
-/// How long the rest of a body that is refused is read, so that its sender sees the answer and not a reset.
-const LINGER: Duration = Duration::from_secs(1);
-
 /// The way to the handlers.
 pub(super) struct Gate {
     router: Router,
-    max_body: usize,
+    bodies: Bodies,
     max_time: Duration,
-    memory: Semaphore,
     metrics: ServeMetrics,
     shutdown: Shutdown,
 }
 
 /// A request that gets no decision.
-struct Refusal {
+pub(super) struct Refusal {
     status: StatusCode,
     reason: Refused,
     text: String,
@@ -68,9 +55,8 @@ impl Gate {
         Arc::new(Self {
             // The limit is kept here, for every handler alike; axum's own would be 2 MB.
             router: router.layer(axum::extract::DefaultBodyLimit::disable()),
-            max_body: options.max_body,
+            bodies: Bodies::new(options),
             max_time: options.max_request_time,
-            memory: Semaphore::new((options.body_memory / UNIT).min(Semaphore::MAX_PERMITS)),
             metrics,
             shutdown,
         })
@@ -106,159 +92,33 @@ impl Gate {
     async fn pass(&self, seat: &Seat, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let (parts, body) = request.into_parts();
         if has_meaningful_body(&parts.method) && !is_json(&parts.headers) {
-            linger(body, &parts.headers, self.max_body).await;
+            self.bodies.linger(body, &parts.headers).await;
             return Err(Refusal::content_type());
         }
-        let mut memory = None;
-        let body = self.read(body, &parts.headers, &mut memory).await?;
+        let Whole { bytes, room } = self.bodies.read(body, &parts.headers).await?;
         let _busy = seat.busy();
         let call = self
             .router
             .clone()
-            .call(Request::from_parts(parts, Body::from(body)));
-        match AssertUnwindSafe(call).catch_unwind().await {
+            .call(Request::from_parts(parts, Body::from(bytes)));
+        let call = AssertUnwindSafe(call).catch_unwind();
+        // Parsing megabytes takes as long as thousands of everyday answers: it must not stand in their way.
+        let called = if let Room::Alone(alone) = room {
+            let runtime = Handle::current();
+            let apart = spawn_blocking(move || {
+                let _alone = alone;
+                runtime.block_on(call)
+            });
+            apart.await.map_err(|ended| Refusal::panic(&ended))?
+        } else {
+            call.await
+        };
+        match called {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(never)) => match never {},
             Err(panic) => Err(Refusal::panic(panic.as_ref())),
         }
     }
-
-    /// Reads a body to its end; `memory` is what it takes of the memory that all share.
-    async fn read<'a>(
-        &'a self,
-        mut body: Incoming,
-        headers: &HeaderMap,
-        memory: &mut Option<SemaphorePermit<'a>>,
-    ) -> Result<Bytes, Refusal> {
-        // What is announced as too large is not read at all, what turns out to be only so far.
-        if body.size_hint().lower() <= self.max_body as u64
-            && let Some(whole) = self.collect(&mut body, memory).await?
-        {
-            return Ok(whole);
-        }
-        *memory = None;
-        linger(body, headers, self.max_body).await;
-        Err(Refusal::too_large(self.max_body))
-    }
-
-    /// The whole body, or `None` as soon as it is too large.
-    async fn collect<'a>(
-        &'a self,
-        body: &mut Incoming,
-        memory: &mut Option<SemaphorePermit<'a>>,
-    ) -> Result<Option<Bytes>, Refusal> {
-        let announced = body
-            .size_hint()
-            .exact()
-            .and_then(|bytes| usize::try_from(bytes).ok());
-        let mut whole = Joined::expecting(announced.unwrap_or(0).min(self.max_body));
-        while let Some(frame) = body.frame().await {
-            // Trailers mean nothing here.
-            let Ok(data) = frame.map_err(|_| Refusal::unreadable())?.into_data() else {
-                continue;
-            };
-            let length = whole.len() + data.len();
-            if length > self.max_body {
-                return Ok(None);
-            }
-            self.account_for(length, memory).await?;
-            whole.push(data);
-        }
-        Ok(Some(whole.finish()))
-    }
-
-    /// Takes what so many bytes need of the shared memory. Waiting for it holds the sender back; the deadline ends
-    /// the wait.
-    async fn account_for<'a>(
-        &'a self,
-        length: usize,
-        memory: &mut Option<SemaphorePermit<'a>>,
-    ) -> Result<(), Refusal> {
-        let wanted = length.saturating_sub(FREE_BYTES).div_ceil(UNIT);
-        let held = memory.as_ref().map_or(0, SemaphorePermit::num_permits);
-        let missing = u32::try_from(wanted.saturating_sub(held)).unwrap_or(u32::MAX);
-        if missing == 0 {
-            return Ok(());
-        }
-        let more = self
-            .memory
-            .acquire_many(missing)
-            .await
-            .map_err(|_| Refusal::unreadable())?;
-        match memory {
-            Some(memory) => memory.merge(more),
-            None => *memory = Some(more),
-        }
-        Ok(())
-    }
-}
-
-/// Frames of a body, copied only if there is more than one.
-struct Joined {
-    first: Bytes,
-    rest: BytesMut,
-    /// How long the whole is said to be. Room for it is taken at once, so that growing does not take twice as much;
-    /// as long as nothing is written there, it is no memory.
-    expected: usize,
-}
-
-impl Joined {
-    fn expecting(expected: usize) -> Self {
-        Self {
-            first: Bytes::new(),
-            rest: BytesMut::new(),
-            expected,
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.first.len() + self.rest.len()
-    }
-
-    fn push(&mut self, data: Bytes) {
-        if self.len() == 0 {
-            self.first = data;
-            return;
-        }
-        let length = self.len() + data.len();
-        let room = if length > FREE_BYTES {
-            self.expected
-        } else {
-            self.expected.min(FREE_BYTES)
-        };
-        if self.rest.capacity() < length {
-            self.rest.reserve(room.max(length) - self.rest.len());
-        }
-        self.rest.extend_from_slice(&std::mem::take(&mut self.first));
-        self.rest.extend_from_slice(&data);
-    }
-
-    fn finish(self) -> Bytes {
-        if self.rest.is_empty() {
-            self.first
-        } else {
-            self.rest.freeze()
-        }
-    }
-}
-
-/// Reads on for a moment, as much again as is allowed, and forgets what comes.
-async fn linger(mut body: Incoming, headers: &HeaderMap, most: usize) {
-    // A sender that waits for a 100 sends nothing before it, and reading would send it.
-    if headers.contains_key(EXPECT) {
-        return;
-    }
-    let mut left = most;
-    let _ = timeout(LINGER, async {
-        while let Some(Ok(frame)) = body.frame().await {
-            let length = frame.data_ref().map_or(0, Bytes::len);
-            let Some(rest) = left.checked_sub(length) else {
-                return;
-            };
-            left = rest;
-        }
-    })
-    .await;
 }
 
 fn has_meaningful_body(method: &Method) -> bool {
@@ -288,12 +148,12 @@ impl Refusal {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Refused::content_type, text)
     }
 
-    fn too_large(limit: usize) -> Self {
+    pub(super) fn too_large(limit: usize) -> Self {
         let text = format!("the body is larger than {limit} bytes");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, Refused::body_too_large, text)
     }
 
-    fn unreadable() -> Self {
+    pub(super) fn unreadable() -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
             Refused::body_unreadable,
@@ -329,35 +189,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-
-    #[rstest]
-    #[case::nothing(0, &[], "")]
-    #[case::one_frame(3, &["abc"], "abc")]
-    #[case::several(7, &["abc", "", "de", "fg"], "abcdefg")]
-    #[case::an_empty_one_first(1, &["", "a"], "a")]
-    #[case::of_unknown_length(0, &["abc", "de"], "abcde")]
-    #[case::longer_than_announced(1, &["abc", "de"], "abcde")]
-    fn frames_are_joined_in_their_order(
-        #[case] expected: usize,
-        #[case] frames: &[&'static str],
-        #[case] whole: &str,
-    ) {
-        let mut joined = Joined::expecting(expected);
-        for frame in frames {
-            joined.push(Bytes::from_static(frame.as_bytes()));
-        }
-        assert_eq!(joined.len(), whole.len());
-        assert_eq!(joined.finish(), whole);
-    }
-
-    #[test]
-    fn a_body_of_announced_length_takes_no_more_than_that() {
-        let mut joined = Joined::expecting(1_000_000);
-        for _ in 0..100 {
-            joined.push(Bytes::from(vec![b' '; 10_000]));
-        }
-        assert_eq!(joined.rest.capacity(), 1_000_000);
-    }
 
     #[rstest]
     #[case::as_it_is("application/json", true)]

@@ -1,6 +1,7 @@
 //! Serving: ports, limits, readiness and the end of the process. Nothing here knows what is served.
 
 pub mod admin;
+mod bodies;
 mod connections;
 mod deadline;
 mod gate;
@@ -40,9 +41,8 @@ pub struct ServeOptions {
     /// Bytes of one body. The API server takes requests of up to 3 MiB, a review holds the object and the old
     /// object, and 1 MiB is left for the rest of it.
     pub max_body: usize,
-    /// Bytes that all bodies together may take, beyond the first 16 KiB of each: one of the largest, which may take
-    /// as much again while it is read. With all connections full it is still less than half of what the Deployment
-    /// may have.
+    /// Bytes that all bodies of more than 16 KiB share. One of more than 256 KiB takes none of it: of those there is one
+    /// at a time. With all connections full it is still less than half of what the Deployment may have.
     pub body_memory: usize,
 }
 
@@ -56,7 +56,7 @@ impl Default for ServeOptions {
             write_timeout: Duration::from_secs(10),
             max_request_time: Duration::from_secs(10),
             max_body: 7 * 1024 * 1024,
-            body_memory: 8 * 1024 * 1024,
+            body_memory: 4 * 1024 * 1024,
         }
     }
 }

@@ -168,7 +168,7 @@ fn memory_is_bounded_and_cpu_is_not() {
     let (requests, limits) = (resources.requests.unwrap(), resources.limits.unwrap());
     assert_eq!(
         (requests["cpu"].0.as_str(), requests["memory"].0.as_str()),
-        ("20m", "32Mi")
+        ("100m", "32Mi")
     );
     assert_eq!(limits["memory"].0, "128Mi");
     assert!(!limits.contains_key("cpu"));

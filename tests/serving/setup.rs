@@ -38,13 +38,14 @@ pub struct Server {
     pub shutdown: Shutdown,
     pub metrics: ServeMetrics,
     registry: Registry,
-    /// Handlers of `/slow` that have begun.
+    /// Handlers of `/slow` and `/stubborn` that have begun.
     at_work: Arc<AtomicU64>,
     pub task: JoinHandle<usize>,
 }
 
 /// A handler for each thing that may happen.
 fn router(at_work: Arc<AtomicU64>) -> Router {
+    let blocking = Arc::clone(&at_work);
     Router::new()
         .route("/echo", post(|body: Bytes| async move { body }))
         .route(
@@ -59,6 +60,16 @@ fn router(at_work: Arc<AtomicU64>) -> Router {
                 let milliseconds = std::str::from_utf8(&body).unwrap().parse().unwrap();
                 tokio::time::sleep(Duration::from_millis(milliseconds)).await;
                 body
+            }),
+        )
+        .route(
+            "/stubborn",
+            post(move |_: Bytes| async move {
+                blocking.fetch_add(1, Ordering::Relaxed);
+                let begin = std::time::Instant::now();
+                while blocking.load(Ordering::Relaxed) > 0 && begin.elapsed() < PATIENCE {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }),
         )
         .route("/large", post(|| async { vec![b'x'; 1 << 20] }))
@@ -130,6 +141,11 @@ impl Server {
 
     pub fn caller(&self) -> Caller {
         Caller::new(self.address, self.trust())
+    }
+
+    /// Lets handlers of `/stubborn` end, which keep their thread until then.
+    pub fn let_go(&self) {
+        self.at_work.store(0, Ordering::Relaxed);
     }
 
     /// Calls once, on a connection of its own.

@@ -221,10 +221,48 @@ async fn a_request_under_way_is_never_evicted() {
     assert_eq!(work.await.unwrap().unwrap().status, 200);
 }
 
+/// On one thread: what keeps that busy would keep everybody waiting.
+#[tokio::test(flavor = "current_thread")]
+async fn everyday_calls_are_answered_while_a_large_body_is_worked_on() {
+    let server = server(ServeOptions::default()).await;
+    let mut stubborn = server.peer().await;
+    let large = vec![b' '; 300_000];
+    let work = tokio::spawn(async move { stubborn.post("/stubborn", &large).await });
+    server.at_work(1).await;
+    for _ in 0..5 {
+        server.assert_serves().await;
+    }
+    assert!(!work.is_finished());
+    server.let_go();
+    assert_eq!(work.await.unwrap().unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn bodies_of_some_size_do_not_wait_for_the_largest() {
+    let server = server(ServeOptions::default()).await;
+    let mut holding = Vec::new();
+    // The first has the room for the largest and never ends; the others wait for it.
+    for _ in 0..4 {
+        let mut peer = server.peer().await;
+        peer.send(&head("/length", "content-length: 7000000\r\n"))
+            .await
+            .unwrap();
+        peer.send(&b" ".repeat(50_000)).await.unwrap();
+        holding.push(peer);
+    }
+    for _ in 0..20 {
+        let answer = server
+            .caller()
+            .call("/length", &vec![b' '; 200_000])
+            .await
+            .unwrap();
+        assert_eq!(answer.status, 200);
+    }
+}
+
 #[tokio::test]
 async fn large_bodies_wait_for_memory_and_small_ones_do_not() {
     let options = ServeOptions {
-        body_memory: 8 * 1024 * 1024,
         max_request_time: Duration::from_secs(2),
         ..ServeOptions::default()
     };
