@@ -282,8 +282,10 @@ async fn large_bodies_wait_for_memory_and_small_ones_do_not() {
     }
     // When the first one's time is over, its memory is the second one's, which has begun later.
     assert_eq!(holding.answer().await.unwrap().status, 503);
-    let second = waiting.await.unwrap().unwrap().status;
-    assert!(second == 200 || second == 503, "{second}");
+    // Its own time may have ended while it waited: then it was refused, perhaps in the middle of sending.
+    if let Ok(second) = waiting.await.unwrap() {
+        assert!(second.status == 200 || second.status == 503, "{}", second.status);
+    }
     let again = server
         .caller()
         .call("/length", &vec![b' '; 7_000_000])
