@@ -30,9 +30,9 @@ const NONE: Duration = Duration::ZERO;
 const KILLED: Duration = Duration::from_secs(3);
 /// Longer than the Lease holds, so that the other replica leads.
 const PAUSE: Duration = Duration::from_secs(18);
-/// A paused process still takes connections, until its readiness has failed twice (every 2 s, each after 2 s); one
-/// that is used again after that is given up after the webhook's 3 s.
-const PAUSED: Duration = Duration::from_secs(11);
+/// A paused process still takes connections until its readiness has failed twice, and the API server's idle connections
+/// to it stay open for as long as it sleeps: whoever gets one waits for the webhook's 3 s in vain.
+const PAUSED: Duration = Duration::from_secs(19);
 /// Until the leader has seen it and healed it.
 const EMPTIED: Duration = Duration::from_secs(1);
 
