@@ -6,6 +6,7 @@
 
 mod golden;
 mod inject;
+mod kept;
 mod patches;
 mod reviews;
 mod setup;

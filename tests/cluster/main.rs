@@ -17,10 +17,14 @@
 mod admission;
 mod asleep;
 mod burst;
+#[expect(dead_code, reason = "the tests of the server use more of it")]
+#[path = "../serving/client.rs"]
+mod client;
 mod command;
 mod doctor;
 mod harness;
 mod identity;
+mod idle;
 mod injector;
 mod lifecycle;
 mod node_loss;
@@ -34,12 +38,15 @@ mod scene;
 mod storage;
 mod stored;
 mod uninstall;
+mod upgrade;
 mod world;
 
 use world::World;
 
 fn main() {
     let tests = [
+        // The longest, which waits while others work.
+        idle::TESTS,
         admission::TESTS,
         identity::TESTS,
         lifecycle::TESTS,
@@ -56,6 +63,7 @@ fn main() {
         doctor::ALONE,
         outage::ALONE,
         uninstall::ALONE,
+        upgrade::ALONE,
     ]
     .concat();
     harness::run(&tests.concat(), &alone, World::fake);

@@ -183,6 +183,22 @@ impl Flock {
         Ok(())
     }
 
+    /// Replaces a replica by a new process, as an upgrade does: the Service leaves it out from when it is about to end
+    /// until it is ready again.
+    pub fn replace(&self, replica: usize) -> Result<()> {
+        self.lab
+            .apply(&endpoints(&self.lab, replica, false).to_string())?;
+        self.stop(replica)?;
+        self.start(replica)?;
+        self.wait_ready(replica)?;
+        self.lab.apply(&endpoints(&self.lab, replica, true).to_string())
+    }
+
+    /// Where a replica's webhook listens.
+    pub fn webhook_address(&self, replica: usize) -> std::net::SocketAddr {
+        std::net::SocketAddr::new(self.lab.host_ip(), port(replica))
+    }
+
     /// The log of a replica so far.
     pub fn log(&self, replica: usize) -> String {
         let log = self
@@ -247,23 +263,24 @@ fn admin_port(replica: usize) -> u16 {
 /// The Service of `deploy/`, whose endpoints are written by hand, since processes are no pods: a slice for each
 /// replica, since their ports differ.
 fn service(lab: &Lab, replicas: usize) -> serde_json::Value {
-    let ip = lab.host_ip().to_string();
     let mut items = vec![json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": { "name": "flock", "namespace": "flock-system" },
         "spec": { "ports": [{ "name": "webhook", "port": 443, "targetPort": 8443 }] },
     })];
-    items.extend((0..replicas).map(|replica| {
-        json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {
-                "name": format!("flock-{replica}"), "namespace": "flock-system",
-                "labels": { "kubernetes.io/service-name": "flock" },
-            },
-            "addressType": "IPv4",
-            "endpoints": [{ "addresses": [ip], "conditions": { "ready": true } }],
-            "ports": [{ "name": "webhook", "port": port(replica), "protocol": "TCP" }],
-        })
-    }));
+    items.extend((0..replicas).map(|replica| endpoints(lab, replica, true)));
     json!({ "apiVersion": "v1", "kind": "List", "items": items })
+}
+
+fn endpoints(lab: &Lab, replica: usize, ready: bool) -> serde_json::Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": format!("flock-{replica}"), "namespace": "flock-system",
+            "labels": { "kubernetes.io/service-name": "flock" },
+        },
+        "addressType": "IPv4",
+        "endpoints": [{ "addresses": [lab.host_ip().to_string()], "conditions": { "ready": ready } }],
+        "ports": [{ "name": "webhook", "port": port(replica), "protocol": "TCP" }],
+    })
 }
