@@ -73,7 +73,7 @@ pub(crate) fn run(soak: &Soak) -> Result<()> {
     say("Two replicas and two members are Ready; the stream begins");
     let report = Arc::new(Report::default());
     let begin = Instant::now();
-    disturb(&lab, soak, &report)?;
+    let outcome = disturb(&lab, soak, &report);
     say(&format!(
         "\nIn {}, on Kubernetes {}:\n{}",
         human(begin.elapsed()),
@@ -84,8 +84,11 @@ pub(crate) fn run(soak: &Soak) -> Result<()> {
     say("What Flock's account may do in a tenant's namespace:");
     say(&lab.kubectl(&["auth", "can-i", "--list", account, "-n", stream::NAMESPACE])?);
     let faults = report.faults();
-    if !faults.is_empty() {
+    if outcome.is_err() || !faults.is_empty() {
         lab.keep_state();
+    }
+    outcome?;
+    if !faults.is_empty() {
         bail!("{} faults:\n{}", faults.len(), faults.join("\n"));
     }
     Ok(())

@@ -34,6 +34,12 @@ impl Whole {
     /// Waits until both replicas are Ready, nothing is on its way out, and Services lead where they should.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.waits += 1;
+        let whole = self.is_whole();
+        self.keep_logs()?;
+        whole
+    }
+
+    fn is_whole(&self) -> Result<()> {
         let rollout = [
             "-n",
             "flock-system",
@@ -46,8 +52,7 @@ impl Whole {
         wait::until("two replicas", || {
             Ok((replicas::all(&self.lab)?.len() == 2).then_some(()))
         })?;
-        self.services_are_followed()?;
-        self.keep_logs()
+        self.services_are_followed()
     }
 
     /// After a restart of the API server, kube-proxy watches again only after a pause that grows to half a minute: until
