@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::cli::doctor::DoctorArgs;
@@ -104,6 +105,21 @@ pub struct ServeArgs {
     /// Where cert-manager's `tls.crt` and `tls.key` are mounted.
     #[arg(long, env = "FLOCK_CERTIFICATE_DIR", default_value = "/certificates")]
     pub certificate_dir: PathBuf,
+    /// A file (PEM) with the CAs whose client certificates the webhook asks of its callers, read again when it changes;
+    /// without it anybody may call.
+    #[arg(long, env = "FLOCK_CLIENT_CA", value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
+    /// A name that may call, as the client certificate's common name or one of its DNS names; may be given several times
+    /// (in the variable: separated by commas). Without one, all that the client CAs sign for may call.
+    #[arg(
+        long = "client-name",
+        env = "FLOCK_CLIENT_NAMES",
+        value_name = "NAME",
+        value_delimiter = ',',
+        value_parser = NonEmptyStringValueParser::new(),
+        requires = "client_ca"
+    )]
+    pub client_names: Vec<String>,
     /// Seconds that a node must be proven gone before `flock.dev/on-node-loss: Reassign` acts.
     #[arg(long, env = "FLOCK_NODE_LOSS_GRACE", default_value_t = 300)]
     pub node_loss_grace: u32,
@@ -158,6 +174,43 @@ mod tests {
         let help = Cli::named(OsStr::new(called)).try_get_matches_from(["flock", "status", "--help"]);
         let help = help.unwrap_err().to_string();
         assert!(help.contains(usage), "{help}");
+    }
+
+    #[rstest]
+    #[case::with_names(&["--client-ca=/ca.crt", "--client-name=a,b", "--client-name=c"], Some(&["a", "b", "c"][..]))]
+    #[case::without_names(&["--client-ca=/ca.crt"], Some(&[][..]))]
+    #[case::names_without_a_ca(&["--client-name=a"], None)]
+    #[case::an_empty_name(&["--client-ca=/ca.crt", "--client-name=a,"], None)]
+    fn names_of_callers_need_their_ca(#[case] flags: &[&str], #[case] names: Option<&[&str]>) {
+        let line = ["flock", "serve"].iter().chain(flags);
+        let Ok(cli) = Cli::try_parse_from(line) else {
+            assert_eq!(names, None);
+            return;
+        };
+        let Command::Serve(args) = cli.command else {
+            panic!("{cli:?}")
+        };
+        assert_eq!(
+            Some(args.client_names),
+            names.map(|names| names.iter().map(ToString::to_string).collect())
+        );
+    }
+
+    #[test]
+    fn every_flag_of_the_server_is_in_the_reference_with_its_variable() {
+        let reference = include_str!("../docs/reference.md");
+        let cli = Cli::command();
+        let serve = cli.find_subcommand("serve").unwrap();
+        for flag in serve.get_arguments().filter(|flag| !flag.is_hide_set()) {
+            let Some(name) = flag.get_long().filter(|name| *name != "help") else {
+                continue;
+            };
+            let variable = flag
+                .get_env()
+                .map_or_else(String::new, |name| format!("`{}` ", name.display()));
+            let row = format!("| `--{name}` | {variable}|");
+            assert!(reference.contains(&row), "{row}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{Instrument, info, info_span};
@@ -26,7 +27,7 @@ use crate::serve::{Grace, Phase, Readiness, ServeMetrics, ServeOptions, Shutdown
 use crate::storage::HelperConfig;
 use crate::tls::{CertificateMetrics, ClientAuth, LeafResolver, LeafStatus, server_config};
 use crate::view::{self, SharedView};
-use certificates::{certificates, watch_certificate};
+use certificates::{certificates, client_auth, watch_certificate};
 
 /// The image of helpers where Flock does not run in a pod itself.
 const DEFAULT_IMAGE: &str = "flock:dev";
@@ -148,6 +149,8 @@ struct Parts {
     router: axum::Router,
     tls: Arc<rustls::ServerConfig>,
     resolver: Arc<LeafResolver>,
+    /// The certificate by which our own port knows us, where it asks for one.
+    own_caller: Option<Arc<CertifiedKey>>,
     certificate: watch::Receiver<Option<LeafStatus>>,
     readiness: Readiness,
     registry: Arc<Registry>,
@@ -163,11 +166,16 @@ impl Parts {
         let certificate_metrics = CertificateMetrics::register(flock_registry);
         let serve_metrics = ServeMetrics::register(flock_registry);
         let readiness = Readiness::register(flock_registry);
+        let mut tasks = JoinSet::new();
+        let client_auth = client_auth(args, certificate_metrics.clone(), &mut tasks).await?;
+        let own_caller = match &client_auth {
+            ClientAuth::None => None,
+            ClientAuth::Required(verifier) => Some(verifier.own()),
+        };
         let leadership = Leadership::compete(client.clone(), &args.namespace, "flock", identity);
         let leads = leadership.leads();
         let view = SharedView::default();
         let reservations = Arc::new(Mutex::new(Reservations::default()));
-        let mut tasks = JoinSet::new();
 
         let settled = Arc::clone(&reservations);
         let watches = view::run(
@@ -211,13 +219,14 @@ impl Parts {
         let (resolver, certificate) =
             certificates(args, client, leadership.lead(), certificate_metrics, &mut tasks);
         Ok(Self {
-            tls: Arc::new(server_config(Arc::clone(&resolver), ClientAuth::None).context("TLS")?),
+            tls: Arc::new(server_config(Arc::clone(&resolver), client_auth).context("TLS")?),
             router: routes(Arc::new(admission)),
             registry: Arc::new(registry),
             tasks,
             leadership,
             view,
             resolver,
+            own_caller,
             certificate,
             readiness,
             serve_metrics,
@@ -239,12 +248,13 @@ impl Parts {
             .spawn(watch_certificate(self.certificate.clone(), trusted));
         let port = self.readiness.condition("port");
         let (resolver, own_end) = (Arc::clone(&self.resolver), ending.clone());
+        let caller = self.own_caller.clone();
         let mut dialled = address;
         if dialled.ip().is_unspecified() {
             dialled.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
         }
         self.tasks.spawn(async move {
-            crate::serve::self_check(dialled, resolver, port, own_end.clone()).await;
+            crate::serve::self_check(dialled, resolver, caller, port, own_end.clone()).await;
             own_end.reached(Phase::Aborted).await;
             std::future::pending::<()>().await;
         });

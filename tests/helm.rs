@@ -108,6 +108,10 @@ fn assert_same(left: &Objects, right: &Objects) {
 #[rstest]
 #[case::own_certificates(&[], &["deploy", "webhook-config"])]
 #[case::cert_manager(&["certManager.enabled=true"], &["certs", "certs/webhook-config"])]
+#[case::client_ca(
+    &["clientCA.configMapName=flock-client-ca", "clientCA.names={kube-apiserver-flock-client}"],
+    &["examples/client-ca", "webhook-config"],
+)]
 #[case::monitoring(&["monitoring.enabled=true"], &["deploy", "webhook-config", "deploy/monitoring"])]
 fn the_chart_is_the_same_as_the_manifests(#[case] values: &[&str], #[case] directories: &[&str]) {
     assert_same(&rendered(values), &kustomized(directories));
@@ -144,6 +148,28 @@ fn values_reach_the_deployment() {
     assert!(
         all.keys()
             .all(|(kind, _)| !["PriorityClass", "NetworkPolicy"].contains(&kind.as_str()))
+    );
+}
+
+#[test]
+fn the_client_ca_goes_with_certificates_of_cert_manager_and_may_be_in_a_secret() {
+    let all = rendered(&["certManager.enabled=true", "clientCA.secretName=callers"]);
+    let pod = &all[&("Deployment".to_owned(), "flock".to_owned())]["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(
+        container["env"][0],
+        json!({"name": "FLOCK_CLIENT_CA", "value": "/client-ca/ca.crt"})
+    );
+    assert_eq!(container["env"][1]["name"], "POD_NAMESPACE", "no names");
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    let volumes = pod["volumes"].as_array().unwrap();
+    assert_eq!((mounts.len(), volumes.len()), (2, 2));
+    assert_eq!(mounts[1]["name"], volumes[1]["name"]);
+    // Beside the CA such a Secret may hold a key, which is none of Flock's business.
+    let items = json!([{"key": "ca.crt", "path": "ca.crt"}]);
+    assert_eq!(
+        volumes[1]["secret"],
+        json!({"secretName": "callers", "items": items})
     );
 }
 
@@ -194,7 +220,22 @@ fn another_namespace_reaches_every_object() {
 }
 
 #[rstest]
+#[case::both(&["clientCA.configMapName=a", "clientCA.secretName=b"], "not both")]
+#[case::names_alone(&["clientCA.names={a}"], "anybody may call")]
+fn client_cas_that_would_not_be_what_was_meant_are_refused(#[case] values: &[&str], #[case] says: &str) {
+    let mut command = helm();
+    command.args(["template", "flock", "deploy/helm/flock", "--kube-version=1.33.0"]);
+    for value in values {
+        command.args(["--set", value]);
+    }
+    let output = command.current_dir(root()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains(says), "{error}");
+}
+
+#[rstest]
 #[case::misspelt("replica=3")]
+#[case::two_names_in_one("clientCA.names={a\\,b}")]
 #[case::relative_root("hostPathRoot=data")]
 #[case::root_of_the_host("hostPathRoot=/")]
 #[case::parent("hostPathRoot=/data/../etc")]

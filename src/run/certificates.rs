@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Result;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -13,7 +14,10 @@ use crate::leader::Lead;
 use crate::serve::Condition;
 use crate::tls::issue::ServerName;
 use crate::tls::lifetime::Lifetimes;
-use crate::tls::{CertificateMetrics, DirectoryKeeper, Keeper, KeeperConfig, LeafResolver, LeafStatus};
+use crate::tls::{
+    CertificateMetrics, ClientAuth, ClientCaKeeper, DirectoryKeeper, Keeper, KeeperConfig, LeafResolver,
+    LeafStatus,
+};
 
 /// Starts what keeps the certificate; where it is, and what is known of it.
 pub(super) fn certificates(
@@ -61,6 +65,25 @@ pub(super) fn certificates(
             (resolver, status)
         }
     }
+}
+
+/// Whom the webhook lets in; starts what follows their CAs.
+pub(super) async fn client_auth(
+    args: &ServeArgs,
+    metrics: CertificateMetrics,
+    tasks: &mut JoinSet<()>,
+) -> Result<ClientAuth> {
+    let Some(path) = &args.client_ca else {
+        return Ok(ClientAuth::None);
+    };
+    let keeper = ClientCaKeeper::open(path.clone(), args.client_names.clone(), metrics).await?;
+    let verifier = keeper.verifier();
+    tasks.spawn(
+        keeper
+            .run(std::future::pending())
+            .instrument(info_span!("certificates")),
+    );
+    Ok(ClientAuth::Required(verifier))
 }
 
 /// The usual ones, but for what is asked for.

@@ -32,6 +32,7 @@ impl Refused {
 #[allow(non_camel_case_types)]
 pub(super) enum Dropped {
     accept,
+    client_certificate,
     handshake,
     handshake_timeout,
     no_request,
@@ -39,8 +40,9 @@ pub(super) enum Dropped {
 }
 
 impl Dropped {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::accept,
+        Self::client_certificate,
         Self::handshake,
         Self::handshake_timeout,
         Self::no_request,

@@ -5,6 +5,7 @@ mod bodies;
 mod connections;
 mod deadline;
 mod gate;
+mod handshake;
 mod metrics;
 mod readiness;
 mod self_check;

@@ -11,8 +11,13 @@ use rustls::{
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
+    sign::{CertifiedKey, SingleCertAndKey},
 };
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
 use tokio_rustls::TlsConnector;
 
 use super::{
@@ -46,17 +51,19 @@ pub enum SelfCheckError {
     Timeout,
 }
 
-/// Keeps the condition true while the port answers, until the shutdown begins.
+/// Keeps the condition true while the port answers, until the shutdown begins. `caller` is the certificate to call with,
+/// where the port asks for one.
 pub async fn self_check(
     address: SocketAddr,
     resolver: Arc<LeafResolver>,
+    caller: Option<Arc<CertifiedKey>>,
     condition: Condition,
     shutdown: Shutdown,
 ) {
     let mut failures = 0;
     loop {
         let result = tokio::select! {
-            result = dial(address, &resolver) => result,
+            result = dial(address, &resolver, caller.as_ref()) => result,
             () = shutdown.reached(Phase::Unready) => return,
         };
         let pause = match result {
@@ -80,8 +87,12 @@ pub async fn self_check(
     }
 }
 
-/// One handshake with the port, which has to show the certificate that the resolver holds.
-pub async fn dial(address: SocketAddr, resolver: &LeafResolver) -> Result<(), SelfCheckError> {
+/// One handshake with the port, which has to show the certificate that the resolver holds, and to let this caller in.
+pub async fn dial(
+    address: SocketAddr,
+    resolver: &LeafResolver,
+    caller: Option<&Arc<CertifiedKey>>,
+) -> Result<(), SelfCheckError> {
     let certified = resolver.current().ok_or(SelfCheckError::NoCertificate)?;
     let expected = certified
         .end_entity_cert()
@@ -97,18 +108,26 @@ pub async fn dial(address: SocketAddr, resolver: &LeafResolver) -> Result<(), Se
         .with_safe_default_protocol_versions()
         .map_err(SelfCheckError::Setup)?
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(verifier);
+    let config = match caller {
+        Some(caller) => {
+            config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(caller))))
+        }
+        None => config.with_no_client_auth(),
+    };
     let address = reachable(address);
     let name = ServerName::IpAddress(address.ip().into());
     let handshake = async {
         let stream = TcpStream::connect(address).await?;
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        // With TLS 1.3 the handshake is over on this side before the other has judged the caller: what it says when it
+        // is asked to end, a farewell or an alert, is its answer.
+        stream.shutdown().await?;
+        stream.read(&mut [0]).await.map(drop)
     };
     timeout(DIAL_TIMEOUT, handshake)
         .await
         .map_err(|_| SelfCheckError::Timeout)?
-        .map(drop)
         .map_err(SelfCheckError::Dial)
 }
 

@@ -21,13 +21,13 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
 };
-use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use super::{
     ServeOptions,
     connections::{Connections, Seat},
     gate::Gate,
+    handshake::Handshakes,
     metrics::{Dropped, ServeMetrics},
     shutdown::{Phase, Shutdown},
     stall::WriteDeadline,
@@ -62,7 +62,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 
 struct Server {
     gate: Arc<Gate>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Handshakes>,
     http: http1::Builder,
     options: ServeOptions,
     metrics: ServeMetrics,
@@ -88,7 +88,7 @@ pub async fn serve(
         .max_buf_size(BUFFER);
     let server = Arc::new(Server {
         gate: Gate::new(router, &options, metrics.clone(), shutdown.clone()),
-        tls: tls.map(TlsAcceptor::from),
+        tls: tls.map(|config| Handshakes::new(config, options.handshake_timeout)),
         http,
         options,
         metrics,
@@ -112,8 +112,8 @@ pub async fn serve(
 
 async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &Arc<Connections>) {
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 server.metrics.dropped(Dropped::accept);
                 warn!(%error, "cannot accept a connection; is the limit of open files reached?");
@@ -130,7 +130,7 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &Arc<
         let server = server.clone();
         tokio::spawn(async move {
             server.metrics.connections.inc();
-            server.connection(stream, Arc::new(seat)).await;
+            server.connection(stream, peer, Arc::new(seat)).await;
             server.metrics.connections.dec();
         });
     }
@@ -141,27 +141,23 @@ impl Server {
         self.cut.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn connection(&self, stream: TcpStream, seat: Arc<Seat>) {
+    async fn connection(&self, stream: TcpStream, peer: SocketAddr, seat: Arc<Seat>) {
         // An answer is one small write; waiting for more would only delay it.
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
             return self.http(stream, &seat).await;
         };
         let handshake = tokio::select! {
-            handshake = timeout(self.options.handshake_timeout, tls.accept(stream)) => handshake,
+            handshake = tls.accept(stream, peer) => handshake,
             () = seat.evicted() => return,
             () = self.shutdown.reached(Phase::Aborted) => return self.cut(),
         };
         match handshake {
-            Ok(Ok(stream)) => {
+            Ok(stream) => {
                 seat.touch();
                 self.http(stream, &seat).await;
             }
-            Ok(Err(error)) => {
-                debug!(%error, "a TLS handshake failed");
-                self.metrics.dropped(Dropped::handshake);
-            }
-            Err(_) => self.metrics.dropped(Dropped::handshake_timeout),
+            Err(reason) => self.metrics.dropped(reason),
         }
     }
 

@@ -3,7 +3,6 @@
 //! The kubelet swaps a symbolic link, which file notifications miss after the first time: the bytes are read and compared.
 
 use std::{
-    io::Read,
     path::{Path, PathBuf},
     pin::pin,
     sync::Arc,
@@ -19,6 +18,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{
+    file,
     metrics::CertificateMetrics,
     pem::{self, Fault},
     resolver::{LeafResolver, crypto_provider},
@@ -153,25 +153,11 @@ impl DirectoryKeeper {
     }
 }
 
-/// Reads at most what a certificate may have, and one byte that tells that it has more.
 async fn read(path: PathBuf) -> Result<Vec<u8>, DirectoryError> {
-    let failed = |source| DirectoryError::Read {
-        path: path.clone(),
-        source,
-    };
-    let from = path.clone();
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut bytes = Vec::new();
-        std::fs::File::open(from)?
-            .take(pem::MAX_BYTES as u64 + 1)
-            .read_to_end(&mut bytes)?;
-        Ok(bytes)
-    });
-    reading
-        .await
-        .map_err(std::io::Error::other)
-        .and_then(|read| read)
-        .map_err(failed)
+    match file::read(&path).await {
+        Ok(bytes) => Ok(bytes),
+        Err(source) => Err(DirectoryError::Read { path, source }),
+    }
 }
 
 fn load(directory: &Path, pair: &Pair, now: Timestamp) -> Result<(CertifiedKey, LeafStatus), DirectoryError> {

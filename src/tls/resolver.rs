@@ -6,33 +6,23 @@ use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::{
-    RootCertStore, ServerConfig,
+    ServerConfig,
     crypto::CryptoProvider,
-    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier},
+    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert},
     sign::CertifiedKey,
 };
-
 use tracing::{info, warn};
 
 use super::{
+    callers::ClientVerifier,
     issue::{Ca, Leaf, ServerName},
     lifetime::Lifetimes,
-    pem,
 };
 
-/// The TLS configuration could not be made.
+/// The TLS configuration could not be made: the crypto provider cannot do what is asked of it.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The crypto provider cannot do what is asked of it.
-    #[error("failed to set up TLS 1.2 and 1.3")]
-    Versions(#[source] rustls::Error),
-    /// The client CAs cannot be used.
-    #[error("failed to read the CAs of the client certificates: {0}")]
-    ClientCa(pem::Fault),
-    /// The client CAs make no verifier.
-    #[error("failed to set up the check of client certificates")]
-    Verifier(#[source] rustls::server::VerifierBuilderError),
-}
+#[error("failed to set up TLS 1.2 and 1.3")]
+pub struct ConfigError(#[source] rustls::Error);
 
 /// The serving certificate of the moment. A handshake takes it without a lock; one that is under way keeps what it has.
 #[derive(Debug, Default)]
@@ -134,13 +124,13 @@ impl ResolvesServerCert for LeafResolver {
 }
 
 /// Whether callers have to show a certificate.
-#[derive(Debug, Clone, Copy, Default)]
-pub enum ClientAuth<'a> {
+#[derive(Debug, Clone, Default)]
+pub enum ClientAuth {
     /// Anybody may call. What they may learn is a verdict on their own question.
     #[default]
     None,
-    /// Only those with a certificate of these CAs (PEM). API servers get theirs by `--admission-control-config-file`.
-    Required(&'a [u8]),
+    /// Only those whose certificate this lets pass. API servers get theirs by `--admission-control-config-file`.
+    Required(Arc<ClientVerifier>),
 }
 
 /// The crypto provider that all of Flock uses.
@@ -151,30 +141,19 @@ pub fn crypto_provider() -> Arc<CryptoProvider> {
 /// TLS 1.3 and 1.2, HTTP/1.1 (API servers speak nothing else to webhooks), the certificate of the resolver.
 pub fn server_config(
     resolver: Arc<LeafResolver>,
-    client_auth: ClientAuth<'_>,
+    client_auth: ClientAuth,
 ) -> Result<ServerConfig, ConfigError> {
     let builder = ServerConfig::builder_with_provider(crypto_provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(ConfigError::Versions)?;
+        .map_err(ConfigError)?;
     let builder = match client_auth {
         ClientAuth::None => builder.with_no_client_auth(),
-        ClientAuth::Required(cas) => {
-            let mut roots = RootCertStore::empty();
-            for ca in pem::certificates(cas).map_err(ConfigError::ClientCa)? {
-                roots
-                    .add(ca)
-                    .map_err(|_| ConfigError::ClientCa(pem::Fault::NotX509))?;
-            }
-            builder.with_client_cert_verifier(
-                WebPkiClientVerifier::builder_with_provider(roots.into(), crypto_provider())
-                    .build()
-                    .map_err(ConfigError::Verifier)?,
-            )
-        }
+        ClientAuth::Required(verifier) => builder.with_client_cert_verifier(verifier),
     };
     let mut config = builder.with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // API servers resume no session. Without them there is nothing to remember, and a new leaf serves all at once.
+    // API servers resume no session. Without them there is nothing to remember, and a new leaf serves all at once, as
+    // do other client CAs.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
@@ -190,6 +169,7 @@ mod tests {
 
     use super::*;
     use crate::tls::lifetime::later;
+    use crate::tls::pem;
 
     /// A leaf of a minute, of a CA of an hour.
     fn resolver(begun: Timestamp) -> LeafResolver {

@@ -60,6 +60,11 @@ impl Peer {
         })
     }
 
+    /// What is beneath TLS.
+    pub fn into_socket(self) -> TcpStream {
+        self.stream.into_inner().into_inner().0
+    }
+
     pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await?;
         self.stream.flush().await

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flock::{serve::ServeOptions, tls::ClientAuth};
+use flock::serve::ServeOptions;
 use rstest::rstest;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     client::{NAME, Peer, head, trusting},
-    setup::{eventually, new_ca, server, server_with},
+    setup::{eventually, new_ca, server},
 };
 
 const LIMIT: usize = 7 * 1024 * 1024;
@@ -176,34 +176,4 @@ async fn a_client_that_trusts_another_ca_does_not_connect() {
             .await
             .is_err()
     );
-}
-
-#[tokio::test]
-async fn with_client_cas_only_their_certificates_are_let_in() {
-    let clients = new_ca();
-    let pem = clients.certificate_pem();
-    let server = server_with(ServeOptions::default(), ClientAuth::Required(pem.as_bytes())).await;
-    let refused = async { server.peer().await.post("/echo", b"{}").await };
-    assert!(refused.await.is_err());
-
-    // A certificate for clients, which Flock itself never makes.
-    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-    let mut params = rcgen::CertificateParams::new(vec!["api-server".to_owned()]).unwrap();
-    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
-    let ca_key = rcgen::KeyPair::from_pem(&clients.key_pem()).unwrap();
-    let issuer = rcgen::Issuer::from_ca_cert_der(clients.certificate(), ca_key).unwrap();
-    let certificate = params.signed_by(&key, &issuer).unwrap();
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(server.ca.certificate().clone()).unwrap();
-    let config = rustls::ClientConfig::builder_with_provider(flock::tls::crypto_provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_client_auth_cert(
-            vec![certificate.der().clone()],
-            rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
-        )
-        .unwrap();
-    let mut peer = Peer::connect(server.address, &config.into()).await.unwrap();
-    assert_eq!(peer.post("/echo", b"{}").await.unwrap().status, 200);
 }

@@ -9,7 +9,9 @@
     reason = "a test says by panicking that something is not as it should be"
 )]
 
+mod callers;
 mod client;
+mod client_ca;
 mod directory;
 mod limits;
 mod operation;

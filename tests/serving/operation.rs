@@ -80,14 +80,15 @@ async fn the_self_check_holds_while_the_port_serves_the_certificate() {
     tokio::spawn(self_check(
         server.address,
         server.resolver.clone(),
+        None,
         condition,
         server.shutdown.clone(),
     ));
     eventually(|| readiness.is_ready()).await;
-    assert!(dial(server.address, &server.resolver).await.is_ok());
+    assert!(dial(server.address, &server.resolver, None).await.is_ok());
     serve_leaf_of(&server.ca, &server.resolver);
     assert!(
-        dial(server.address, &server.resolver).await.is_ok(),
+        dial(server.address, &server.resolver, None).await.is_ok(),
         "a new leaf is what is expected next"
     );
 }
@@ -98,16 +99,18 @@ async fn the_self_check_tells_a_port_that_is_another_processs_or_nobodys() {
         server(ServeOptions::default()).await,
         server(ServeOptions::default()).await,
     );
-    let error = dial(server.address, &other.resolver).await.unwrap_err();
+    let error = dial(server.address, &other.resolver, None).await.unwrap_err();
     assert!(
         error.to_string().starts_with("the own port does not answer"),
         "{error}"
     );
     assert!(
-        dial(server.address, &LeafResolver::default()).await.is_err(),
+        dial(server.address, &LeafResolver::default(), None)
+            .await
+            .is_err(),
         "no certificate yet"
     );
     let (address, resolver) = (server.address, server.resolver.clone());
     server.drain().await;
-    assert!(dial(address, &resolver).await.is_err());
+    assert!(dial(address, &resolver, None).await.is_err());
 }

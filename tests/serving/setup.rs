@@ -84,7 +84,7 @@ pub async fn server(options: ServeOptions) -> Server {
     server_with(options, ClientAuth::None).await
 }
 
-pub async fn server_with(options: ServeOptions, client_auth: ClientAuth<'_>) -> Server {
+pub async fn server_with(options: ServeOptions, client_auth: ClientAuth) -> Server {
     let ca = new_ca();
     let resolver = Arc::new(LeafResolver::default());
     serve_leaf_of(&ca, &resolver);

@@ -134,7 +134,14 @@ fn fault(answer: &Answer<Pod>, setup: &Setup, namespace: &str) -> Option<String>
         }
         Answer::Refused(code, why) => (code, why),
     };
-    Some(if why.contains("failed calling webhook \"members.flock.dev\"") {
+    let uncalled = why.contains("failed calling webhook \"members.flock.dev\"");
+    // What a peer says that ends a handshake; Flock's own certificate is judged by the API server, in other words.
+    Some(if uncalled && why.contains("remote error: tls: ") {
+        format!(
+            "Flock runs with --client-ca and does not let the API server in ({why}): see the files of the API server's \
+             --admission-control-config-file, and \"Authenticated callers\" in docs/operations.md"
+        )
+    } else if uncalled {
         format!(
             "the API server cannot call Flock ({why}): see the findings about Deployment, endpoints and caBundle; if \
              those are well, the way from the control plane to port 8443 of the pods in {} (NetworkPolicy, firewall)",
@@ -246,6 +253,10 @@ mod tests {
     #[case::away(
         Answer::Refused(500, "failed calling webhook \"members.flock.dev\": connection refused".into()),
         "cannot call Flock (failed calling webhook \"members.flock.dev\": connection refused)"
+    )]
+    #[case::not_let_in(
+        Answer::Refused(500, "failed calling webhook \"members.flock.dev\": remote error: tls: certificate required".into()),
+        "does not let the API server in"
     )]
     #[case::not_called(
         Answer::Refused(422, "ValidatingAdmissionPolicy 'flock-members' with binding 'flock-members' denied request".into()),

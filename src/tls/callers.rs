@@ -1,0 +1,273 @@
+//! Which callers are let in: the check of their certificates, whose CAs may change while it serves.
+//!
+//! No session is ever resumed, so every connection passes here once; what stands is not cut when a CA is dropped.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    sign::CertifiedKey,
+};
+use tracing::warn;
+
+use super::{
+    issue::IssueError,
+    names::{has_name, names_of},
+    pem::{self, Fault},
+    resolver::crypto_provider,
+};
+use crate::telemetry::Sparse;
+
+/// So many refusals are logged at once, and then one in this time: anybody who reaches the port can cause them.
+const LOG_AT_ONCE: u32 = 10;
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// So much of a stranger's name is logged.
+const LOGGED_CHARACTERS: usize = 200;
+
+/// Lets in who shows a certificate of the CAs of the moment, with one of the names that are allowed, and this process
+/// itself, which has to see that its port answers.
+#[derive(Debug)]
+pub struct ClientVerifier {
+    trust: ArcSwap<Trust>,
+    /// Common names and DNS names; none: any.
+    names: Vec<String>,
+    own: Arc<CertifiedKey>,
+    provider: Arc<CryptoProvider>,
+    refusals: Sparse,
+}
+
+/// The CAs of the moment.
+#[derive(Debug)]
+struct Trust(Arc<dyn ClientCertVerifier>);
+
+impl ClientVerifier {
+    /// The CAs of a PEM text, and the names of theirs that may call; all of them, where there are none.
+    pub fn new(cas: &[u8], names: Vec<String>) -> Result<Self, ClientCaFault> {
+        Ok(Self {
+            trust: ArcSwap::from_pointee(trust(cas)?),
+            names,
+            own: own_certificate().map_err(ClientCaFault::Own)?.into(),
+            provider: crypto_provider(),
+            refusals: Sparse::new(LOG_AT_ONCE, LOG_EVERY),
+        })
+    }
+
+    /// From the next handshake on these CAs (PEM) count, and no others.
+    pub fn trust(&self, cas: &[u8]) -> Result<(), ClientCaFault> {
+        self.trust.store(Arc::new(trust(cas)?));
+        Ok(())
+    }
+
+    /// The certificate by which this process is let in.
+    pub fn own(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.own)
+    }
+
+    fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self
+            .trust
+            .load()
+            .0
+            .verify_client_cert(certificate, intermediates, now)
+            .map_err(|error| match error {
+                // A CA of the same name, such as another cluster's: with "error decrypting message", which is what its
+                // caller would be told, nobody finds that.
+                rustls::Error::InvalidCertificate(CertificateError::BadSignature) => {
+                    CertificateError::UnknownIssuer.into()
+                }
+                error => error,
+            })?;
+        if self.names.is_empty() || has_name(certificate, &self.names) {
+            Ok(verified)
+        } else {
+            // Its caller is told "access denied".
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn log(&self, certificate: &CertificateDer<'_>, error: &rustls::Error) {
+        let Some(left_out) = self.refusals.pass(Instant::now()) else {
+            return;
+        };
+        let denied = CertificateError::ApplicationVerificationFailure.into();
+        let why = if *error == denied {
+            format!("none of its names may call, only {}", self.names.join(", "))
+        } else {
+            error.to_string()
+        };
+        // All of it is what a stranger wrote: escaped, and not too much.
+        let (subject, issuer, names) = x509_parser::parse_x509_certificate(certificate).map_or_else(
+            |_| <_>::default(),
+            |(_, parsed)| {
+                let text = [
+                    parsed.subject().to_string(),
+                    parsed.issuer().to_string(),
+                    names_of(&parsed).join(", "),
+                ];
+                let [subject, issuer, names] =
+                    text.map(|text| text.chars().take(LOGGED_CHARACTERS).collect::<String>());
+                (subject, issuer, names)
+            },
+        );
+        warn!(
+            subject,
+            issuer, names, left_out, "refused a caller's certificate: {why}"
+        );
+    }
+}
+
+/// Why client CAs cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientCaFault {
+    /// They cannot be read, or are none.
+    #[error(transparent)]
+    Content(#[from] Fault),
+    /// They make no verifier.
+    #[error("they cannot be used to check certificates")]
+    Verifier(#[source] rustls::server::VerifierBuilderError),
+    /// The process could not make a certificate for itself.
+    #[error("this process could not make a certificate for its self-check")]
+    Own(#[source] IssueError),
+}
+
+fn trust(cas: &[u8]) -> Result<Trust, ClientCaFault> {
+    let mut roots = RootCertStore::empty();
+    for ca in pem::certificates(cas)? {
+        // Somebody's own certificate in place of its CA's would let nobody in but that somebody's children.
+        if !pem::facts(&ca)?.is_ca {
+            return Err(Fault::NotACa.into());
+        }
+        roots.add(ca).map_err(|_| Fault::NotX509)?;
+    }
+    WebPkiClientVerifier::builder_with_provider(roots.into(), crypto_provider())
+        .build()
+        .map(Trust)
+        .map_err(ClientCaFault::Verifier)
+}
+
+/// A certificate that nobody signed and nobody else has: it is known by its bytes.
+fn own_certificate() -> Result<CertifiedKey, IssueError> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let certificate =
+        CertificateParams::new(vec!["self-check.flock.invalid".to_owned()])?.self_signed(&key)?;
+    let der = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let signing_key = rustls::crypto::ring::sign::any_ecdsa_type(&der)?;
+    Ok(CertifiedKey::new(vec![certificate.der().clone()], signing_key))
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    /// None: a caller without a hint shows what it has, and is told what is wrong with it.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        // That it has the key as well, the handshake's signature proves, as with every other caller.
+        if self.own.cert.first() == Some(certificate) {
+            return Ok(ClientCertVerified::assertion());
+        }
+        let verified = self.verify(certificate, intermediates, now);
+        if let Err(error) = &verified {
+            self.log(certificate, error);
+        }
+        verified
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, IsCa, Issuer};
+    use rstest::rstest;
+
+    use super::*;
+
+    fn ca_params() -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    }
+
+    fn ca() -> String {
+        let key = KeyPair::generate().unwrap();
+        ca_params().self_signed(&key).unwrap().pem()
+    }
+
+    /// A certificate that is no CA.
+    fn leaf() -> String {
+        let key = KeyPair::generate().unwrap();
+        CertificateParams::default().self_signed(&key).unwrap().pem()
+    }
+
+    #[test]
+    fn a_ca_of_the_same_name_is_an_unknown_one() {
+        let verifier = ClientVerifier::new(ca().as_bytes(), Vec::new()).unwrap();
+        let another = Issuer::new(ca_params(), KeyPair::generate().unwrap());
+        let certificate = CertificateParams::default().signed_by(&KeyPair::generate().unwrap(), &another);
+        let result = verifier.verify_client_cert(certificate.unwrap().der(), &[], UnixTime::now());
+        assert_eq!(result.unwrap_err(), CertificateError::UnknownIssuer.into());
+    }
+
+    #[rstest]
+    #[case::nothing(String::new(), "it is missing or empty")]
+    #[case::garbage("garbage".to_owned(), "it is not PEM")]
+    #[case::no_ca(leaf(), "is no CA")]
+    #[case::one_of_two(ca() + &leaf(), "is no CA")]
+    fn what_cannot_be_trusted_is_told_and_changes_nothing(#[case] text: String, #[case] says: &str) {
+        let fault = ClientVerifier::new(text.as_bytes(), Vec::new()).unwrap_err();
+        assert!(fault.to_string().contains(says), "{fault}");
+        let verifier = ClientVerifier::new(ca().as_bytes(), Vec::new()).unwrap();
+        let before = verifier.trust.load_full();
+        assert!(verifier.trust(text.as_bytes()).is_err());
+        assert!(Arc::ptr_eq(&before, &verifier.trust.load_full()));
+        verifier.trust((ca() + &ca()).as_bytes()).unwrap();
+        assert!(!Arc::ptr_eq(&before, &verifier.trust.load_full()));
+    }
+}
