@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use flock_lab::{Lab, Signal};
+use kube::Client;
 use tokio::runtime::Handle;
 
+use super::junk;
+use super::replicas::{Replica, Replicas};
 use super::report::Report;
 use super::whole::Whole;
-use super::{junk, replicas};
 use crate::say;
 
 /// Something that can be done.
@@ -65,6 +67,7 @@ const fn disturbance(
 /// Does one thing after the other.
 pub(crate) struct Disturber {
     lab: Arc<Lab>,
+    replicas: Replicas,
     runtime: Handle,
     random: fastrand::Rng,
     report: Arc<Report>,
@@ -72,8 +75,15 @@ pub(crate) struct Disturber {
 }
 
 impl Disturber {
-    pub(crate) fn new(lab: Arc<Lab>, runtime: Handle, seed: u64, report: Arc<Report>) -> Self {
+    pub(crate) fn new(
+        lab: Arc<Lab>,
+        client: Client,
+        runtime: Handle,
+        seed: u64,
+        report: Arc<Report>,
+    ) -> Self {
         Self {
+            replicas: Replicas::new(Arc::clone(&lab), client),
             lab,
             runtime,
             random: fastrand::Rng::with_seed(seed),
@@ -93,7 +103,7 @@ impl Disturber {
         let mut first = all.clone();
         self.random.shuffle(&mut first);
         let mut whole = Whole::new(Arc::clone(&self.lab), self.runtime.clone());
-        whole.wait()?;
+        whole.wait(&self.replicas)?;
         self.measure(begin);
         while Instant::now() < end {
             let pause = self.random.u64(500..4000);
@@ -103,7 +113,7 @@ impl Disturber {
             self.report.disturbed(next.name, next.excuse);
             (next.act)(self).with_context(|| format!("while disturbing: {}", next.name))?;
             self.measure(begin);
-            whole.wait()?;
+            whole.wait(&self.replicas)?;
         }
         self.report.fact(format!(
             "containers that were killed for their memory: {}",
@@ -130,7 +140,7 @@ impl Disturber {
     }
 
     fn out_of_memory(&self) -> Result<usize> {
-        let count = replicas::out_of_memory(&self.lab)?;
+        let count = self.replicas.out_of_memory()?;
         if count > 0 {
             self.report
                 .violation(format!("{count} replicas were killed for their memory"));
@@ -139,8 +149,8 @@ impl Disturber {
     }
 
     /// A replica, any of them.
-    fn replica(&mut self) -> Result<replicas::Replica> {
-        let mut all = replicas::all(&self.lab)?;
+    fn replica(&mut self) -> Result<Replica> {
+        let mut all = self.replicas.all()?;
         anyhow::ensure!(!all.is_empty(), "no replica is left");
         Ok(all.swap_remove(self.random.usize(0..all.len())))
     }
@@ -170,7 +180,7 @@ impl Disturber {
     }
 
     fn pause(&mut self) -> Result<()> {
-        let leader = replicas::leader(&self.lab)?;
+        let leader = self.replicas.leader()?;
         leader.process.signal(Signal::SIGSTOP)?;
         std::thread::sleep(PAUSE);
         leader.process.signal(Signal::SIGCONT)
@@ -212,8 +222,8 @@ impl Disturber {
     }
 
     fn addresses(&self) -> Result<Vec<SocketAddr>> {
-        let replicas = replicas::all(&self.lab)?;
-        let address = |replica: &replicas::Replica| SocketAddr::new(replica.address, 8443);
+        let replicas = self.replicas.all()?;
+        let address = |replica: &Replica| SocketAddr::new(replica.address, 8443);
         Ok(replicas.iter().map(address).collect())
     }
 
@@ -227,7 +237,7 @@ impl Disturber {
 
     /// The memory of every replica now, and the certificate that it shows.
     fn measure(&self, begin: Instant) {
-        let Ok(all) = replicas::all(&self.lab) else {
+        let Ok(all) = self.replicas.all() else {
             return;
         };
         let sizes: BTreeMap<_, _> = all

@@ -96,7 +96,7 @@ pub(crate) async fn delete(client: Client, report: Arc<Report>, over: Arc<Atomic
             if begin.elapsed() > PATIENCE {
                 break false;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         };
         if !back {
             report.violation(format!(

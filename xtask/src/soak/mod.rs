@@ -30,7 +30,7 @@ pub(crate) struct Soak {
     #[arg(long, default_value_t = 300)]
     seconds: u64,
     /// Creations a second.
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 20)]
     rate: u32,
     /// Begins the same sequence of disturbances again.
     #[arg(long, default_value_t = 1)]
@@ -118,6 +118,7 @@ fn disturb(lab: &Arc<Lab>, soak: &Soak, report: &Arc<Report>) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(soak.seconds);
     let outcome = Disturber::new(
         Arc::clone(lab),
+        client.clone(),
         runtime.handle().clone(),
         soak.seed,
         Arc::clone(report),

@@ -3,12 +3,18 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use flock_lab::{Lab, ProcessId};
-use serde_json::Value;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, ListParams};
 
 use crate::wait;
+
+const NAMESPACE: &str = "flock-system";
 
 /// One replica that runs.
 #[derive(Debug)]
@@ -33,51 +39,63 @@ impl Replica {
     }
 }
 
-/// Every replica that runs and is meant to stay.
-pub(crate) fn all(lab: &Lab) -> Result<Vec<Replica>> {
-    let replicas = pods(lab)?.iter().filter_map(replica).collect::<Vec<_>>();
-    Ok(replicas)
+/// The replicas of a lab.
+pub(crate) struct Replicas {
+    lab: Arc<Lab>,
+    client: Client,
 }
 
-/// The replica that holds the Lease; one that is on its way out hands it over at its very end.
-pub(crate) fn leader(lab: &Lab) -> Result<Replica> {
-    wait::until("a leader that stays", || {
-        let holder = "-o=jsonpath={.spec.holderIdentity}";
-        let holder = lab.kubectl(&["-n", "flock-system", "get", "lease", "flock", holder])?;
-        Ok(all(lab)?.into_iter().find(|replica| replica.pod == holder))
-    })
+impl Replicas {
+    pub(crate) fn new(lab: Arc<Lab>, client: Client) -> Self {
+        Self { lab, client }
+    }
+
+    /// Every replica that runs and is meant to stay.
+    pub(crate) fn all(&self) -> Result<Vec<Replica>> {
+        Ok(self.pods()?.iter().filter_map(replica).collect())
+    }
+
+    /// The replica that holds the Lease; one that is on its way out hands it over at its very end.
+    pub(crate) fn leader(&self) -> Result<Replica> {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), NAMESPACE);
+        wait::until("a leader that stays", || {
+            let lease = self.lab.block_on(leases.get("flock"))?;
+            let holder = lease.spec.and_then(|spec| spec.holder_identity);
+            let mut all = self.all()?.into_iter();
+            Ok(all.find(|replica| Some(&replica.pod) == holder.as_ref()))
+        })
+    }
+
+    /// How many containers of Flock the kernel ended for their memory, of the pods that are there.
+    pub(crate) fn out_of_memory(&self) -> Result<usize> {
+        let killed = |pod: &Pod| {
+            let containers = pod
+                .status
+                .iter()
+                .flat_map(|status| status.container_statuses.iter().flatten());
+            let states = containers.flat_map(|container| [&container.last_state, &container.state]);
+            let mut ends = states.filter_map(|state| state.as_ref()?.terminated.as_ref()?.reason.as_deref());
+            ends.any(|reason| reason == "OOMKilled")
+        };
+        Ok(self.pods()?.iter().filter(|pod| killed(pod)).count())
+    }
+
+    fn pods(&self) -> Result<Vec<Pod>> {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), NAMESPACE);
+        let of_the_deployment = ListParams::default().labels("app.kubernetes.io/component=webhook");
+        Ok(self.lab.block_on(pods.list(&of_the_deployment))?.items)
+    }
 }
 
-/// How many containers of Flock the kernel ended for their memory, of the pods that are there.
-pub(crate) fn out_of_memory(lab: &Lab) -> Result<usize> {
-    let killed = |pod: &Value| {
-        let status = &pod["status"]["containerStatuses"][0];
-        [&status["lastState"], &status["state"]]
-            .iter()
-            .any(|state| state["terminated"]["reason"] == "OOMKilled")
-    };
-    Ok(pods(lab)?.iter().filter(|pod| killed(pod)).count())
-}
-
-fn pods(lab: &Lab) -> Result<Vec<Value>> {
-    let selector = "--selector=app.kubernetes.io/component=webhook";
-    let list = lab.kubectl(&["-n", "flock-system", "get", "pods", selector, "-o=json"])?;
-    let mut list: Value = serde_json::from_str(&list).context("kubectl printed no JSON")?;
-    Ok(list["items"]
-        .as_array_mut()
-        .map(std::mem::take)
-        .unwrap_or_default())
-}
-
-fn replica(pod: &Value) -> Option<Replica> {
-    let metadata = &pod["metadata"];
-    if !metadata["deletionTimestamp"].is_null() {
+fn replica(pod: &Pod) -> Option<Replica> {
+    let metadata = &pod.metadata;
+    if metadata.deletion_timestamp.is_some() {
         return None;
     }
     Some(Replica {
-        pod: metadata["name"].as_str()?.to_owned(),
-        address: pod["status"]["podIP"].as_str()?.parse().ok()?,
-        process: process(metadata["uid"].as_str()?)?,
+        pod: metadata.name.clone()?,
+        address: pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()?,
+        process: process(metadata.uid.as_ref()?)?,
     })
 }
 

@@ -12,7 +12,8 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use super::{replicas, stream};
+use super::replicas::Replicas;
+use super::stream;
 use crate::wait;
 
 /// Waits, and keeps the replicas' logs, which go with their pods.
@@ -32,14 +33,14 @@ impl Whole {
     }
 
     /// Waits until both replicas are Ready, nothing is on its way out, and Services lead where they should.
-    pub(crate) fn wait(&mut self) -> Result<()> {
+    pub(crate) fn wait(&mut self, replicas: &Replicas) -> Result<()> {
         self.waits += 1;
-        let whole = self.is_whole();
+        let whole = self.is_whole(replicas);
         self.keep_logs()?;
         whole
     }
 
-    fn is_whole(&self) -> Result<()> {
+    fn is_whole(&self, replicas: &Replicas) -> Result<()> {
         let rollout = [
             "-n",
             "flock-system",
@@ -49,9 +50,7 @@ impl Whole {
             "--timeout=120s",
         ];
         self.lab.kubectl(&rollout)?;
-        wait::until("two replicas", || {
-            Ok((replicas::all(&self.lab)?.len() == 2).then_some(()))
-        })?;
+        wait::until("two replicas", || Ok((replicas.all()?.len() == 2).then_some(())))?;
         self.services_are_followed()
     }
 
