@@ -22,6 +22,7 @@ const PURE: &[&str] = &[
     "storage",
     "tls/authority.rs",
     "tls/lifetime.rs",
+    "tls/names.rs",
     "tls/rotation.rs",
 ];
 
