@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flock_lab::FakeNode;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::Api;
 use serde_json::{Value, json};
 
@@ -65,19 +65,53 @@ impl<'w> Pool<'w> {
     pub fn fail(&self, short: &str) {
         let node = self.node(short);
         self.scene.world.lab.fail_fake_node(&node).expect("a fake node");
-        let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown" }] } });
+        self.report(&node, "Unknown", "NodeStatusUnknown");
+        // kwok sees only at its next renewal that the node is not its own any more.
+        self.stop_after(&node, "24h");
+    }
+
+    /// How long containers on a node take to stop from now on.
+    fn stop_after(&self, node: &str, time: &str) {
+        let on_node = |pod: &Pod| {
+            pod.spec
+                .as_ref()
+                .is_some_and(|spec| spec.node_name.as_deref() == Some(node))
+        };
+        let annotation = format!("lab.flock.dev/stop-after={time}");
+        for pod in self.scene.pods().iter().filter(|pod| on_node(pod)) {
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            self.scene
+                .run(&["annotate", "--overwrite", "pod", name, &annotation]);
+        }
+    }
+
+    fn report(&self, node: &str, ready: &str, reason: &str) {
+        let status =
+            json!({ "status": { "conditions": [{ "type": "Ready", "status": ready, "reason": reason }] } });
         self.scene.run(&[
             "patch",
             "node",
-            &node,
+            node,
             "--subresource=status",
             "-p",
             &status.to_string(),
         ]);
     }
 
+    /// The node comes back: its controller is told before its pods go on. As long as that takes the node for
+    /// unreachable, it marks whatever pod comes there as not Ready, which only a real kubelet puts right
+    /// (`processPod` in `k8s.io/kubernetes/pkg/controller/nodelifecycle/node_lifecycle_controller.go`).
     pub fn recover(&self, short: &str) {
         let node = self.node(short);
+        self.report(&node, "True", "KubeletReady");
+        self.scene
+            .eventually(&format!("a controller that reaches {node}"), || {
+                let taints = self.get(&node)?.spec?.taints.unwrap_or_default();
+                let mut gone = taints.iter().filter(|taint| {
+                    taint.effect == "NoExecute" && taint.key == "node.kubernetes.io/unreachable"
+                });
+                gone.next().is_none().then_some(())
+            });
         self.scene
             .world
             .lab
@@ -86,6 +120,7 @@ impl<'w> Pool<'w> {
         self.scene.eventually(&format!("a Ready node {node}"), || {
             self.is_ready(&node).then_some(())
         });
+        self.stop_after(&node, "0s");
     }
 
     fn is_ready(&self, name: &str) -> bool {
