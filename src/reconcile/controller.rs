@@ -236,15 +236,7 @@ impl Controller {
 
     fn plan(&self, key: &FlockKey) -> Plan {
         let view = self.view.read();
-        let namespace_uid = view
-            .namespace(key.namespace.as_str())
-            .map(|namespace| namespace.uid.as_str());
-        let memory = self
-            .memories
-            .get(key)
-            .cloned()
-            .unwrap_or_default()
-            .within(namespace_uid);
+        let memory = self.memories.get(key).cloned().unwrap_or_default();
         let budgets = self
             .deployments
             .iter()

@@ -9,7 +9,6 @@ use std::{
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
     sign::{CertifiedKey, SingleCertAndKey},
 };
@@ -24,7 +23,7 @@ use super::{
     readiness::Condition,
     shutdown::{Phase, Shutdown},
 };
-use crate::tls::{LeafResolver, crypto_provider};
+use crate::tls::{LeafResolver, Signatures, crypto_provider};
 
 /// Time for one dial; on the loopback it takes less than a millisecond.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -102,7 +101,7 @@ pub async fn dial(
     let provider = crypto_provider();
     let verifier = Arc::new(Exactly {
         expected,
-        provider: provider.clone(),
+        signatures: Signatures::default(),
     });
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -145,7 +144,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 #[derive(Debug)]
 struct Exactly {
     expected: CertificateDer<'static>,
-    provider: Arc<CryptoProvider>,
+    signatures: Signatures,
 }
 
 impl ServerCertVerifier for Exactly {
@@ -170,8 +169,7 @@ impl ServerCertVerifier for Exactly {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
+        self.signatures.tls12(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -180,13 +178,10 @@ impl ServerCertVerifier for Exactly {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
+        self.signatures.tls13(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.signatures.schemes()
     }
 }

@@ -12,7 +12,6 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
     client::danger::HandshakeSignatureValid,
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime},
     server::{
         WebPkiClientVerifier,
@@ -27,6 +26,7 @@ use super::{
     names::{has_name, names_of},
     pem::{self, Fault},
     resolver::crypto_provider,
+    signatures::Signatures,
 };
 use crate::telemetry::Sparse;
 
@@ -44,7 +44,7 @@ pub struct ClientVerifier {
     /// Common names and DNS names; none: any.
     names: Vec<String>,
     own: Arc<CertifiedKey>,
-    provider: Arc<CryptoProvider>,
+    signatures: Signatures,
     refusals: Sparse,
 }
 
@@ -59,7 +59,7 @@ impl ClientVerifier {
             trust: ArcSwap::from_pointee(trust(cas)?),
             names,
             own: own_certificate().map_err(ClientCaFault::Own)?.into(),
-            provider: crypto_provider(),
+            signatures: Signatures::default(),
             refusals: Sparse::new(LOG_AT_ONCE, LOG_EVERY),
         })
     }
@@ -201,8 +201,7 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
+        self.signatures.tls12(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -211,14 +210,11 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
+        self.signatures.tls13(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.signatures.schemes()
     }
 }
 

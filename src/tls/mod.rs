@@ -22,6 +22,7 @@ pub mod pem;
 mod resolver;
 pub mod rotation;
 mod secret;
+mod signatures;
 mod status;
 mod watches;
 
@@ -33,4 +34,5 @@ pub use keeper::Keeper;
 pub use metrics::CertificateMetrics;
 pub use resolver::{ClientAuth, ConfigError, LeafResolver, crypto_provider, server_config};
 pub use secret::request_rotation;
+pub use signatures::Signatures;
 pub use status::LeafStatus;

@@ -28,19 +28,6 @@ pub struct Memory {
     pub freed: BTreeSet<Ordinal>,
     /// Ordinals that were given another node after a loss, and the pods that wait to start there.
     pub reassigned: BTreeMap<Ordinal, String>,
-    /// The uid of the namespace that the record is of.
-    pub namespace_uid: Option<String>,
-}
-
-impl Memory {
-    /// What of it is true in the namespace with this uid: nothing, if it is of one that had the same name.
-    #[must_use]
-    pub fn within(self, namespace_uid: Option<&str>) -> Self {
-        match (&self.namespace_uid, namespace_uid) {
-            (Some(of), Some(now)) if of != now => Self::default(),
-            _ => self,
-        }
-    }
 }
 
 /// A workload that lacks pods though ordinals are free.

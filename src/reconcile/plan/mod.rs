@@ -195,10 +195,5 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     if plan.actions.is_empty() && observed.is_over() {
         plan.memory = Memory::default();
     }
-    let namespace = observed.view.namespace(observed.key.namespace.as_str());
-    plan.memory.namespace_uid = match (&plan.memory.record, namespace) {
-        (Some(_), Some(namespace)) => Some(namespace.uid.clone()),
-        _ => plan.memory.namespace_uid.take(),
-    };
     plan
 }
