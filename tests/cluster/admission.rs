@@ -60,7 +60,7 @@ fn other_webhooks(world: &World) {
         );
         scene.apply(&durable);
         scene.eventually_ready(&["db-0", "db-1"]);
-        scene.run(&["delete", "pod", "db-1"]);
+        scene.delete_pods(&["db-1"]);
         scene.eventually_ready(&["db-0", "db-1"]);
         for member in ["db-0", "db-1"] {
             let pod = scene.get(&format!("pod/{member}"));

@@ -38,7 +38,7 @@ fn asleep(world: &World) {
     scene.eventually("another leader", || {
         (world.metric(1 - sleeper, "flock_leader") > 0.5).then_some(())
     });
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.eventually_ready(&["db-0"]);
     assert_eq!(pool.home("db-0"), other);
     scene.eventually("the record to follow", || {

@@ -59,7 +59,7 @@ fn deletions(world: &World) {
     scene.eventually_ready(&members(0..3));
     let node = scene.node_of("db-1");
     for _ in 0..5 {
-        scene.run(&["delete", "pod", "db-1"]);
+        scene.delete_pods(&["db-1"]);
         scene.eventually_ready(&members(0..3));
         assert_eq!(scene.node_of("db-1"), node);
     }
@@ -188,7 +188,7 @@ fn named_bare_pods(world: &World) {
         "rs",
         "etcd-7 (over, a bare pod); delete the pods that are not wanted",
     );
-    scene.run(&["delete", "pod", "etcd-7"]);
+    scene.delete_pods(&["etcd-7"]);
     scene.eventually_ready(&["etcd-0", "etcd-7"]);
 }
 
@@ -199,7 +199,7 @@ fn generated_bare_pods(world: &World) {
     }
     scene.eventually_ready(&members(0..3));
     let node = scene.node_of("db-1");
-    scene.run(&["delete", "pod", "db-1"]);
+    scene.delete_pods(&["db-1"]);
     scene.quiet();
     scene.eventually_ready(&members([0, 2]));
     scene.create(&bare("db", &json!({ "generateName": "whatever-" })));
@@ -234,7 +234,7 @@ fn stateful_set(world: &World) {
     scene.apply(&set("db"));
     scene.eventually_ready(&members(0..2));
     let node = scene.node_of("db-1");
-    scene.run(&["delete", "pod", "db-1"]);
+    scene.delete_pods(&["db-1"]);
     scene.eventually_ready(&members(0..2));
     assert_eq!(scene.node_of("db-1"), node);
     assert_ne!(scene.node_of("db-0"), node);
@@ -248,7 +248,7 @@ fn without_label(world: &World) {
     set["metadata"]["labels"] = json!({ "some": "other" });
     scene.apply(&set);
     scene.eventually_ready(&members(0..2));
-    scene.run(&["delete", "pod", "db-1"]);
+    scene.delete_pods(&["db-1"]);
     scene.eventually_ready(&members(0..2));
     // At once, while what was looked up of the ReplicaSet is fresh.
     scene.scale("rs/rs", 4);

@@ -80,7 +80,7 @@ fn ordered_undo(world: &World) {
         scene.tags().values().any(|tag| tag == "broken").then_some(())
     });
     // One of the old revision that is lost as well must come back, in the revision that is wanted then.
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.roll("db", "3.10");
     scene.eventually_run("3.10", &members(0..3));
     scene.rolled("db");
@@ -123,7 +123,7 @@ fn scale_down(world: &World) {
     scene.apply(&workload("ReplicaSet", "rs", 5));
     scene.eventually_ready(&members(0..5));
     // The youngest, which would leave first otherwise.
-    scene.run(&["delete", "pod", "db-1"]);
+    scene.delete_pods(&["db-1"]);
     scene.eventually_ready(&members(0..5));
     scene.scale("rs/rs", 3);
     scene.eventually_ready(&members(0..3));
@@ -231,7 +231,7 @@ fn ephemeral_claim(world: &World) {
     scene.eventually_ready(&members(0..1));
     for round in 1..4 {
         let claim = scene.get("pvc/db-0-scratch")["metadata"]["uid"].clone();
-        scene.run(&["delete", "pod", "db-0"]);
+        scene.delete_pods(&["db-0"]);
         scene.eventually("a new claim of the new pod", || {
             let text = scene
                 .kubectl(&["get", "pvc", "db-0-scratch", "-o", "json"])
@@ -315,7 +315,7 @@ fn drained(world: &World) {
         .lab
         .kubectl(&["cordon", &node])
         .expect("a cordoned node");
-    scene.run(&["delete", "pod", "db-1"]);
+    scene.delete_pods(&["db-1"]);
     scene.eventually("its successor", || {
         (scene.recording.count_created() == 3).then_some(())
     });

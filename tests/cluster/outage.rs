@@ -28,7 +28,7 @@ fn down(world: &World) {
     for replica in 0..2 {
         world.flock.stop(replica).expect("Flock stops");
     }
-    scene.run(&["delete", "pod", "db-1"]);
+    scene.delete_pods(&["db-1"]);
     scene.eventually_event("rs", "failed calling webhook");
     let begin = Instant::now();
     let mut plain = workload("ReplicaSet", "plain", 1);

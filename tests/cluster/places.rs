@@ -291,7 +291,7 @@ fn permanent(world: &World) {
     scene.eventually_ready(&["db-0"]);
     let home = pool.home("db-0");
     scene.run(&["cordon", &pool.node(&home)]);
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.eventually_event(
         "db",
         "where its data is: cordoned; to let it start, uncordon it (kubectl uncordon)",
@@ -326,7 +326,7 @@ fn node_names(world: &World) {
     let mut sorted = homes.clone();
     sorted.sort();
     assert_eq!(sorted, [bare, fqdn, other]);
-    scene.run(&["delete", "pod", "--all"]);
+    scene.delete_pods(&members(0..3));
     scene.eventually_ready(&members(0..3));
     assert_eq!(
         members(0..3)
@@ -361,7 +361,7 @@ fn costs(world: &World) {
     let records = pool.service_writes();
     assert!(records <= 20, "{records}");
     println!("20 first places: 20 node patches, {records} writes of the Service");
-    scene.run(&["delete", "pod", "db-3", "db-7", "db-19"]);
+    scene.delete_pods(&["db-3", "db-7", "db-19"]);
     scene.eventually_ready(&members(0..20));
     pool.quiet();
     assert_eq!(pool.node_writes(), 20, "none for a restart");
@@ -387,7 +387,7 @@ fn labels_by_hand(world: &World) {
         "db",
         &format!("nodes {first} and {second} both carry the label of db-0"),
     );
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     let gates = scene.eventually("db-0", || scene.pod("db-0")?.spec?.scheduling_gates);
     assert_eq!(gates[0].name, "flock.dev/placement");
     scene.eventually_ready(&["db-0"]);
@@ -408,7 +408,7 @@ fn moved_by_hand(world: &World) {
     pool.set_label(other, 0);
     scene.eventually_event("db", "once its pod is gone, it starts on");
     assert_eq!(pool.record()["0"]["node"], json!(pool.node(&home)));
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.eventually_ready(&["db-0"]);
     assert_eq!(pool.home("db-0"), other);
     scene.eventually("the record to follow", || {
@@ -470,7 +470,7 @@ fn edited_record(world: &World) {
     scene.eventually_event("db", "Annotation flock.dev/places was edited");
     scene.eventually_event("db", "is no record of places");
     assert_eq!(pool.node_writes(), writes);
-    scene.run(&["delete", "pod", "--all"]);
+    scene.delete_pods(&members(0..2));
     scene.eventually_ready(&members(0..2));
 }
 

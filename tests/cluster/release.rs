@@ -132,7 +132,7 @@ fn cordoned(world: &World) {
     scene.eventually_ready(&["db-0"]);
     let home = pool.home("db-0");
     scene.run(&["cordon", &pool.node(&home)]);
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.eventually_event("db", "where its data is: cordoned");
     run(&pool, &["release", "db", "--yes"]);
     scene.eventually_ready(&["db-0"]);

@@ -130,7 +130,7 @@ fn paused(world: &World) {
         "it was not paused: {tags:?}"
     );
     // A member of either revision that is deleted comes back while it is paused.
-    scene.run(&["delete", "pod", "db-0", "db-3"]);
+    scene.delete_pods(&["db-0", "db-3"]);
     scene.eventually_ready(&members(0..4));
     scene.run(&["rollout", "resume", "deployment/db"]);
     scene.eventually_run("3.10", &members(0..4));

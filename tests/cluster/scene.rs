@@ -36,6 +36,22 @@ impl Scene<'_> {
             .unwrap_or_else(|error| panic!("kubectl {args:?}: {error:#}"))
     }
 
+    /// Deletes pods and waits until they are gone.
+    ///
+    /// kubectl's own wait will not do: before 1.36 it looks for the name alone (`pkg/cmd/wait/delete.go`), and where
+    /// the successor has it already it waits for ever.
+    pub fn delete_pods(&self, names: &[impl AsRef<str>]) {
+        let names: Vec<_> = names.iter().map(AsRef::as_ref).collect();
+        let mut before = self.pods();
+        before.retain(|pod| names.contains(&name(pod).as_str()));
+        self.run(&[&["delete", "pod", "--wait=false"], &names[..]].concat());
+        self.eventually(&format!("an end of {names:?}"), || {
+            let now = self.pods();
+            let is_there = |pod: &Pod| now.iter().any(|other| other.metadata.uid == pod.metadata.uid);
+            (!before.iter().any(is_there)).then_some(())
+        });
+    }
+
     /// Applies an object into the namespace.
     pub fn apply(&self, object: &Value) {
         let mut object = object.clone();

@@ -103,7 +103,7 @@ fn a_restart_waits_for_nothing(world: &World) {
     scene.apply(&local(1));
     scene.eventually_ready(&["db-0"]);
     let node = scene.node_of("db-0");
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.eventually_ready(&["db-0"]);
     assert_eq!(scene.node_of("db-0"), node);
     let gated: Vec<_> = scene
@@ -132,7 +132,7 @@ fn a_deleted_claim(world: &World) {
     scene.eventually_ready(&["db-0"]);
     let before = scene.get("pvc/data-db-0");
     scene.run(&["delete", "pvc", "data-db-0", "--wait=false"]);
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.eventually("another claim that is bound to the same volume", || {
         let text = scene.kubectl(&["get", "pvc", "data-db-0", "-o", "json"]).ok()?;
         let now: Value = serde_json::from_str(&text).ok()?;
@@ -179,7 +179,7 @@ fn a_static_provisioner(world: &World) {
     scene.eventually_ready(&["db-0", "db-1"]);
     let (node, claim) = (scene.node_of("db-1"), scene.get("pvc/data-db-1"));
     assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "1Gi");
-    scene.run(&["delete", "pod", "db-1"]);
+    scene.delete_pods(&["db-1"]);
     scene.eventually_ready(&["db-0", "db-1"]);
     assert_eq!(scene.node_of("db-1"), node, "the member is where its volume is");
     assert_eq!(
@@ -357,7 +357,7 @@ fn a_prepared_member(world: &World) {
         "the kubelet makes none"
     );
     no_helpers_are_left(&scene);
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.eventually_ready(&["db-0", "db-1"]);
     no_helpers_are_left(&scene);
     scene.quiet();

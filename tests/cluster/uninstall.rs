@@ -95,7 +95,7 @@ fn policies_stay(world: &World) {
     assert_eq!(uids(&scene), before);
 
     for (pod, owner) in [("db-1", "rs".to_owned()), ("web-1", replica_set(&scene, "web"))] {
-        scene.run(&["delete", "pod", pod]);
+        scene.delete_pods(&[pod]);
         for text in [
             "flock-members",
             "see that webhook-config is applied and a replica of flock-system is Ready, or take the label flock.dev/name off the template",
@@ -138,7 +138,7 @@ fn nothing_stays(world: &World) {
     assert_eq!(uids(&scene), before);
 
     // A plain pod, on an empty volume.
-    scene.run(&["delete", "pod", "db-1", "web-1"]);
+    scene.delete_pods(&["db-1", "web-1"]);
     let plain = || {
         let pods = scene.pods();
         let names = pods.iter().filter(|pod| is_ready(pod)).map(name);
@@ -174,7 +174,7 @@ fn nothing_stays(world: &World) {
         &format!("A member takes its place once it is deleted: kubectl delete pod {stranger}"),
     );
     scene.quiet();
-    scene.run(&["delete", "pod", &stranger]);
+    scene.delete_pods(&[&stranger]);
     scene.patch("deployment/web", &label(json!("web")));
     scene.eventually_ready(&all);
     assert_eq!(homes(&scene, &all), homes_before);

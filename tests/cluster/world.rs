@@ -34,10 +34,13 @@ pub struct World {
 impl World {
     /// A cluster whose nodes kwok plays.
     pub fn fake() -> Self {
-        Self::start(Options {
+        let options = Options {
             raised_limits: true,
             ..Options::fake(12)
-        })
+        };
+        // Fields of pods that this program's types do not know are alpha in 1.34; on by default since 1.35.
+        let newer = "--feature-gates=EnvFiles=true,ContainerRestartRules=true";
+        Self::start(options.arg("kube-apiserver", newer))
     }
 
     /// A cluster of this kind, with Flock's replicas as processes beside it.

@@ -82,7 +82,14 @@ fn lost() {
     ));
     world.lab.stop_kubelet(&home).expect("the kubelet stops");
     scene.run(&["delete", "node", &home]);
-    scene.run(&["delete", "pod", "db-1", "--grace-period=0", "--force"]);
+    scene.run(&[
+        "delete",
+        "pod",
+        "db-1",
+        "--grace-period=0",
+        "--force",
+        "--wait=false",
+    ]);
     scene.eventually_event("db", &format!("its data stayed behind on {home}"));
     scene.eventually_ready(&["db-0", "db-1"]);
     assert_ne!(scene.node_of("db-1"), home);

@@ -125,7 +125,7 @@ fn a_restarted_member(world: &World) {
     let scene = world.namespace("file");
     scene.apply(&writers("rs", 2));
     scene.eventually_ready(&["db-0", "db-1"]);
-    scene.run(&["delete", "pod", "db-1"]);
+    scene.delete_pods(&["db-1"]);
     scene.eventually_ready(&["db-0", "db-1"]);
     assert_eq!(log(&scene, "db-1"), ["db-1", "db-1"]);
 }
@@ -134,7 +134,7 @@ fn a_restarted_member(world: &World) {
 fn writes_and_finds(scene: &Scene<'_>, annotations: &Value) {
     scene.apply(&annotated(restricted(writers("rs", 2), Some(2000)), annotations));
     scene.eventually_ready(&["db-0", "db-1"]);
-    scene.run(&["delete", "pod", "db-1"]);
+    scene.delete_pods(&["db-1"]);
     scene.eventually_ready(&["db-0", "db-1"]);
     assert_eq!(log(scene, "db-1"), ["db-1", "db-1"]);
     assert_eq!(log(scene, "db-0"), ["db-0"]);
@@ -260,7 +260,7 @@ fn a_wiped_directory(world: &World) {
     let directory = directory(&scene, "db-0");
     let away = directory.with_extension("away");
     fs::rename(&directory, &away).expect("the data is moved away");
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.eventually_event(
         "db-0",
         "the member has run before, but its directory for volume data is missing",
@@ -273,7 +273,7 @@ fn a_wiped_directory(world: &World) {
     assert_eq!(log(&scene, "db-0"), ["db-0", "db-0"]);
 
     fs::remove_file(directory.join("data/log")).expect("the data is wiped");
-    scene.run(&["delete", "pod", "db-0"]);
+    scene.delete_pods(&["db-0"]);
     scene.eventually_event("db-0", "its directory for volume data is empty now");
     let lost = [
         "release",

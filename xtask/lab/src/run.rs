@@ -13,6 +13,12 @@ use crate::lab::{Lab, path_variable};
 use crate::process::Process;
 use crate::service::log_path;
 
+/// How long kubectl may take, in minutes: what waits without an end would let a test stand still without a word.
+const KUBECTL_MINUTES: u32 = 5;
+
+/// What `timeout` of the coreutils exits with when it has ended a program.
+const TIMED_OUT: i32 = 124;
+
 impl Lab {
     /// A command that runs `program` inside of the lab, with the administrator's KUBECONFIG and the lab's
     /// programs on PATH. It keeps the terminal and the working folder.
@@ -35,17 +41,25 @@ impl Lab {
         Ok(command)
     }
 
-    /// Runs kubectl as the administrator and returns what it prints.
+    /// Runs kubectl as the administrator and returns what it prints. It is ended after [`KUBECTL_MINUTES`].
     pub fn kubectl<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<String> {
-        let output = self.command("kubectl")?.args(args).stdin(Stdio::null()).output();
+        let mut command = self.command("timeout")?;
+        command
+            .arg(format!("{KUBECTL_MINUTES}m"))
+            .arg("kubectl")
+            .args(args);
+        let output = command.stdin(Stdio::null()).output();
         let output = output.context("kubectl could not be started")?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let args: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
+        let ended = (output.status.code() == Some(TIMED_OUT))
+            .then(|| format!("it was ended after {KUBECTL_MINUTES} minutes. "));
         bail!(
-            "kubectl {} failed: {}",
+            "kubectl {} failed: {}{}",
             args.join(" "),
+            ended.unwrap_or_default(),
             String::from_utf8_lossy(&output.stderr).trim()
         )
     }
