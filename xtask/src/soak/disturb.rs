@@ -163,7 +163,8 @@ impl Disturber {
     }
 
     fn lose_secret(&mut self) -> Result<()> {
-        self.flock(&["delete", "secret", "flock-ca", "--wait=false"]).map(drop)
+        self.flock(&["delete", "secret", "flock-ca", "--wait=false"])
+            .map(drop)
     }
 
     fn restart(&mut self) -> Result<()> {
