@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::identity::{DnsLabel, FlockKey, Member, Ordinal, Settings, Storage, keys};
+use crate::identity::{DnsLabel, FlockKey, Member, Ordinal, Quoted, Settings, Storage, keys};
 
 use super::json::Map;
 use super::pod::{RawClaim, RawEmptyDir, RawHostPath, RawPod, RawSpec, RawVolume};
@@ -83,7 +83,7 @@ pub(super) fn host<'a>(
         };
         Some(Refusal::Host {
             field,
-            value: value.to_owned(),
+            value: Quoted::new(value),
             wanted,
         })
     })
@@ -97,7 +97,7 @@ pub(super) fn ordinal_labels(pod: &RawPod<'_>, ordinal: Ordinal) -> impl Iterato
             let value = pod.label(key).filter(|value| !is_number(value, ordinal))?;
             Some(Refusal::ForeignLabel {
                 key,
-                value: value.to_owned(),
+                value: Quoted::new(value),
                 ordinal,
             })
         })

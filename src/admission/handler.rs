@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
-use crate::identity::{FlockKey, Ordinal, keys};
+use crate::identity::{FlockKey, Ordinal, keys, shortened};
 use crate::metrics::AdmissionMetrics;
 use crate::view::{Flock, SharedView};
 
@@ -34,6 +34,8 @@ use super::validate::validate;
 pub(super) const WATCH_LAG: Duration = Duration::from_millis(200);
 /// How long a live look at a name may take: one that takes longer costs more than the 409 that it may save.
 const LOOK_TIME: Duration = Duration::from_millis(500);
+/// So many characters are told and logged of what is wrong with a body: the parser repeats what it does not like.
+const LONGEST_PROBLEM: usize = 512;
 /// How many live looks one request may need: its owner, its namespace, then names, one at a time.
 const ROUNDS: usize = 8;
 
@@ -113,11 +115,7 @@ impl Admission {
             Ok(Object(pod)) => pod,
             Err(error) => {
                 let message = format!("the pod cannot be read: {error}");
-                let answer = Answer::Refused {
-                    code: 400,
-                    reason: "BadRequest",
-                    message,
-                };
+                let answer = Answer::refused(400, "BadRequest", &message);
                 return Ok(Decision {
                     answer,
                     warnings: Vec::new(),
@@ -279,8 +277,7 @@ impl Admission {
         } = verdict
             && for_real
         {
-            let owner = pod.controller().map_or("", |owner| &owner.uid);
-            reservations.reserve(key, ordinal, owner, &request.uid, now);
+            reservations.reserve(key, ordinal, now);
             self.metrics.reservations(reservations.len());
         }
         verdict
@@ -289,11 +286,7 @@ impl Admission {
 
 fn refused(refusal: &Refusal) -> Decision {
     let (code, reason) = refusal.status();
-    let answer = Answer::Refused {
-        code,
-        reason,
-        message: refusal.to_string(),
-    };
+    let answer = Answer::refused(code, reason, &refusal.to_string());
     Decision {
         answer,
         warnings: Vec::new(),
@@ -339,8 +332,9 @@ async fn mutate(State(admission): State<Arc<Admission>>, body: Bytes) -> Respons
 }
 
 pub(super) fn unreadable(problem: &ReviewError) -> Response {
-    warn!(error = %problem, "unreadable review");
-    (StatusCode::BAD_REQUEST, problem.to_string()).into_response()
+    let problem = shortened(&problem.to_string(), LONGEST_PROBLEM);
+    warn!(error = problem, "unreadable review");
+    (StatusCode::BAD_REQUEST, problem).into_response()
 }
 
 fn log(request: &Request<'_>, decision: &Decision) {

@@ -16,6 +16,40 @@ const LONGEST_LIST: usize = 1_000;
 /// `k8s.io/apimachinery/pkg/api/validation/objectmeta.go`).
 const LARGEST_MAP: usize = 10_000;
 
+/// Bytes of one string. Nothing that runs has a longer one: annotations together have at most 256 KiB, and the kernel
+/// passes no longer argument or variable to a program than 128 KiB (`MAX_ARG_STRLEN` in `linux/include/uapi/linux/binfmts.h`).
+const LONGEST_TEXT: usize = 256 * 1024;
+
+/// Refuses JSON with a string that is too long. It comes before the parse: the parser's own errors repeat what they do
+/// not like, with up to ten bytes for one.
+pub(super) fn check_texts(json: &[u8]) -> Result<(), serde_json::Error> {
+    if json.len() <= LONGEST_TEXT {
+        return Ok(());
+    }
+    let mut bytes = json.iter();
+    while bytes.any(|byte| *byte == b'"') {
+        let mut length = 0;
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'"' => break,
+                // However long the escape is, it stands for one character.
+                b'\\' => match bytes.next() {
+                    Some(b'u') => drop(bytes.by_ref().take(4).count()),
+                    _ => {}
+                },
+                _ => {}
+            }
+            length += 1;
+            if length > LONGEST_TEXT {
+                return Err(Error::custom(format_args!(
+                    "a string is longer than {LONGEST_TEXT} bytes, which Flock takes for no pod's"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A string that borrows from the input where it has no escapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Text<'a>(Cow<'a, str>);
@@ -215,6 +249,22 @@ mod tests {
         );
         let error = serde_json::from_str::<Map<'_, Text<'_>>>(&more).unwrap_err();
         assert!(error.to_string().contains("more than 10000 entries"), "{error}");
+    }
+
+    #[test]
+    fn strings_end_where_no_pod_goes() {
+        let json = |text: &str| format!(r#"["{text}", "b", "\\\"", "{}"]"#, "c".repeat(LONGEST_TEXT));
+        for text in ["a", r#"\""#, r"\u0041", r"\\"] {
+            check_texts(json(&text.repeat(LONGEST_TEXT)).as_bytes()).unwrap();
+            let long = json(&text.repeat(LONGEST_TEXT + 1));
+            let error = check_texts(long.as_bytes()).unwrap_err();
+            assert!(
+                error.to_string().contains("a string is longer than 262144 bytes"),
+                "{error}"
+            );
+        }
+        check_texts(&vec![b'"'; LONGEST_TEXT + 1]).unwrap();
+        check_texts(&[&vec![b' '; LONGEST_TEXT][..], br#""\u"#].concat()).unwrap();
     }
 
     #[test]

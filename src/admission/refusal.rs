@@ -1,6 +1,6 @@
 //! Every reason to refuse a pod, with the sentence that its user reads: what is wrong, who holds what, what to do.
 
-use crate::identity::{DnsLabel, FlockKey, Ordinal, OrdinalSet, SettingsError, keys};
+use crate::identity::{DnsLabel, FlockKey, Ordinal, OrdinalSet, Quoted, SettingsError, keys};
 use crate::view::{Phase, PodFacts};
 
 use thiserror::Error;
@@ -10,13 +10,13 @@ use thiserror::Error;
 pub enum Refusal {
     /// The label's value or the namespace is no DNS label.
     #[error(
-        "label {} has the value {value:?}, which cannot be a host's name; use at most 63 of a-z, 0-9 and -, \
+        "label {} has the value {value}, which cannot be a host's name; use at most 63 of a-z, 0-9 and -, \
          neither first nor last a dash",
         keys::NAME
     )]
     BadName {
         /// The value.
-        value: String,
+        value: Quoted,
     },
     /// An annotation cannot be read.
     #[error(transparent)]
@@ -83,12 +83,12 @@ pub enum Refusal {
         set: OrdinalSet,
     },
     /// A label that Flock writes was set otherwise.
-    #[error("label {key} is {value:?}, but the member's ordinal is {ordinal}; leave it to Flock")]
+    #[error("label {key} is {value}, but the member's ordinal is {ordinal}; leave it to Flock")]
     ForeignLabel {
         /// The label.
         key: &'static str,
         /// Its value.
-        value: String,
+        value: Quoted,
         /// The ordinal.
         ordinal: Ordinal,
     },
@@ -104,12 +104,12 @@ pub enum Refusal {
     )]
     HostNetwork,
     /// `hostname`, `subdomain` or `hostnameOverride` is set.
-    #[error("spec.{field} is set to {value:?}, but a member's is {wanted}; remove it from the template")]
+    #[error("spec.{field} is set to {value}, but a member's is {wanted}; remove it from the template")]
     Host {
         /// The field.
         field: &'static str,
         /// Its value.
-        value: String,
+        value: Quoted,
         /// The member's.
         wanted: String,
     },

@@ -18,6 +18,10 @@ const LOOKED: SignedDuration = SignedDuration::from_secs(2);
 const UNANSWERED: SignedDuration = SignedDuration::from_secs(2);
 /// After this long nothing is known any more.
 const FORGOTTEN: SignedDuration = SignedDuration::from_secs(60);
+/// So many are kept, which are at most 10 MiB: anybody who reaches the port can have some made.
+const MOST: usize = 20_000;
+/// Where there are as many, only those of this age are worth their room.
+const CROWDED: SignedDuration = SignedDuration::from_secs(1);
 
 /// What is known of an ordinal beyond the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,25 +39,31 @@ pub enum Hold {
     Stranger,
 }
 
-#[derive(Clone, Debug)]
-enum Entry {
-    Offered {
-        owner: String,
-        request: String,
-        at: Timestamp,
-    },
-    FoundFree {
-        at: Timestamp,
-    },
-    FoundHeld {
-        at: Timestamp,
-    },
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fact {
+    Offered,
+    FoundFree,
+    FoundHeld,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    fact: Fact,
+    at: Timestamp,
+}
+
+impl Entry {
+    /// Whether less than this time has gone by. What seems to come from the future was before the clock was set back.
+    fn is_younger(&self, time: SignedDuration, now: Timestamp) -> bool {
+        (SignedDuration::ZERO..time).contains(&now.duration_since(self.at))
+    }
 }
 
 /// The reservations of this replica.
 #[derive(Debug, Default)]
 pub struct Reservations {
     flocks: HashMap<FlockKey, BTreeMap<Ordinal, Entry>>,
+    count: usize,
     swept: Option<Timestamp>,
     unanswered: Option<Timestamp>,
 }
@@ -62,29 +72,45 @@ impl Reservations {
     /// What is known of an ordinal.
     pub fn hold(&self, key: &FlockKey, ordinal: Ordinal, now: Timestamp) -> Hold {
         match self.flocks.get(key).and_then(|entries| entries.get(&ordinal)) {
-            None | Some(Entry::FoundFree { .. }) => Hold::None,
-            Some(Entry::Offered { at, .. }) if now.duration_since(*at) < SETTLED => Hold::Reserved,
-            Some(Entry::FoundHeld { at }) if now.duration_since(*at) < LOOKED => Hold::Stranger,
+            None => Hold::None,
+            Some(entry) if entry.fact == Fact::FoundFree => Hold::None,
+            Some(entry) if entry.fact == Fact::Offered && entry.is_younger(SETTLED, now) => Hold::Reserved,
+            Some(entry) if entry.fact == Fact::FoundHeld && entry.is_younger(LOOKED, now) => Hold::Stranger,
             Some(_) if self.is_unanswered(now) => Hold::Doubtful,
             Some(_) => Hold::Suspect,
         }
     }
 
     /// Gives an ordinal to a request.
-    pub fn reserve(&mut self, key: &FlockKey, ordinal: Ordinal, owner: &str, request: &str, now: Timestamp) {
+    pub fn reserve(&mut self, key: &FlockKey, ordinal: Ordinal, now: Timestamp) {
+        self.note(key, ordinal, Fact::Offered, now);
+    }
+
+    fn note(&mut self, key: &FlockKey, ordinal: Ordinal, fact: Fact, now: Timestamp) {
         self.sweep(now);
-        let entry = Entry::Offered {
-            owner: owner.into(),
-            request: request.into(),
-            at: now,
-        };
-        self.flocks.entry(key.clone()).or_default().insert(ordinal, entry);
+        let entry = Entry { fact, at: now };
+        match self.flocks.get_mut(key) {
+            Some(entries) if entries.contains_key(&ordinal) => {
+                entries.insert(ordinal, entry);
+            }
+            // One more is not worth the memory; it costs a 409 at most.
+            _ if self.count >= MOST => {}
+            Some(entries) => {
+                entries.insert(ordinal, entry);
+                self.count += 1;
+            }
+            None => {
+                self.flocks
+                    .insert(key.clone(), BTreeMap::from([(ordinal, entry)]));
+                self.count += 1;
+            }
+        }
     }
 
     /// The view shows a pod of that name: the reservation has done its work.
     pub fn settle(&mut self, key: &FlockKey, ordinal: Ordinal) {
         if let Some(entries) = self.flocks.get_mut(key) {
-            entries.remove(&ordinal);
+            self.count -= usize::from(entries.remove(&ordinal).is_some());
             if entries.is_empty() {
                 self.flocks.remove(key);
             }
@@ -93,12 +119,8 @@ impl Reservations {
 
     /// A live look at the name found nobody, or somebody.
     pub fn looked(&mut self, key: &FlockKey, ordinal: Ordinal, held: bool, now: Timestamp) {
-        let entry = if held {
-            Entry::FoundHeld { at: now }
-        } else {
-            Entry::FoundFree { at: now }
-        };
-        self.flocks.entry(key.clone()).or_default().insert(ordinal, entry);
+        let fact = if held { Fact::FoundHeld } else { Fact::FoundFree };
+        self.note(key, ordinal, fact, now);
         self.unanswered = None;
     }
 
@@ -109,12 +131,12 @@ impl Reservations {
 
     fn is_unanswered(&self, now: Timestamp) -> bool {
         self.unanswered
-            .is_some_and(|since| now.duration_since(since) < UNANSWERED)
+            .is_some_and(|since| (SignedDuration::ZERO..UNANSWERED).contains(&now.duration_since(since)))
     }
 
     /// How many are held, for the metric.
     pub fn len(&self) -> usize {
-        self.flocks.values().map(BTreeMap::len).sum()
+        self.count
     }
 
     /// Whether none is held.
@@ -122,32 +144,23 @@ impl Reservations {
         self.flocks.is_empty()
     }
 
-    /// To whom an ordinal was offered last: owner's and request's uid, for the log.
-    pub fn offered_to(&self, key: &FlockKey, ordinal: Ordinal) -> Option<(&str, &str)> {
-        match self.flocks.get(key)?.get(&ordinal)? {
-            Entry::Offered { owner, request, .. } => Some((owner, request)),
-            Entry::FoundFree { .. } | Entry::FoundHeld { .. } => None,
-        }
-    }
-
-    /// Bounds the memory: what nobody settled is forgotten, at most once a minute.
+    /// Bounds the memory: what nobody settled is forgotten, at most once a minute, or once a second where it is much.
     fn sweep(&mut self, now: Timestamp) {
-        if self
-            .swept
-            .is_some_and(|last| now.duration_since(last) < FORGOTTEN)
-        {
+        let (pause, age) = if self.count < MOST {
+            (FORGOTTEN, FORGOTTEN)
+        } else {
+            (CROWDED, CROWDED)
+        };
+        let rests = |last: Timestamp| (SignedDuration::ZERO..pause).contains(&now.duration_since(last));
+        if self.swept.is_some_and(rests) {
             return;
         }
         self.swept = Some(now);
-        for entries in self.flocks.values_mut() {
-            entries.retain(|_, entry| {
-                let at = match entry {
-                    Entry::Offered { at, .. } | Entry::FoundFree { at } | Entry::FoundHeld { at } => *at,
-                };
-                now.duration_since(at) < FORGOTTEN
-            });
-        }
-        self.flocks.retain(|_, entries| !entries.is_empty());
+        self.flocks.retain(|_, entries| {
+            entries.retain(|_, entry| entry.is_younger(age, now));
+            !entries.is_empty()
+        });
+        self.count = self.flocks.values().map(BTreeMap::len).sum();
     }
 }
 
@@ -171,23 +184,19 @@ mod tests {
     fn an_offer_that_no_pod_followed_is_looked_at_before_it_is_made_again() {
         let mut reservations = Reservations::default();
         assert_eq!(reservations.hold(&key(), zero(), at(0)), Hold::None);
-        reservations.reserve(&key(), zero(), "owner", "request", at(0));
+        reservations.reserve(&key(), zero(), at(0));
         assert_eq!(reservations.hold(&key(), zero(), at(100)), Hold::Reserved);
         assert_eq!(reservations.hold(&key(), zero(), at(300)), Hold::Suspect);
         reservations.looked(&key(), zero(), false, at(300));
         assert_eq!(reservations.hold(&key(), zero(), at(400)), Hold::None);
-        reservations.reserve(&key(), zero(), "owner", "another", at(400));
-        assert_eq!(
-            reservations.offered_to(&key(), zero()),
-            Some(("owner", "another"))
-        );
+        reservations.reserve(&key(), zero(), at(400));
         assert_eq!(reservations.hold(&key(), zero(), at(5_000)), Hold::Suspect);
     }
 
     #[test]
     fn while_the_api_server_answers_no_look_an_offer_is_doubtful_and_not_looked_at() {
         let mut reservations = Reservations::default();
-        reservations.reserve(&key(), zero(), "owner", "request", at(0));
+        reservations.reserve(&key(), zero(), at(0));
         reservations.not_answered(at(300));
         assert_eq!(reservations.hold(&key(), zero(), at(300)), Hold::Doubtful);
         assert_eq!(reservations.hold(&key(), zero(), at(2_400)), Hold::Suspect);
@@ -209,9 +218,43 @@ mod tests {
     }
 
     #[test]
+    fn what_was_noted_before_the_clock_was_set_back_is_old() {
+        let mut reservations = Reservations::default();
+        reservations.reserve(&key(), zero(), at(0));
+        let earlier = at(-999_000);
+        assert_eq!(reservations.hold(&key(), zero(), earlier), Hold::Suspect);
+        reservations.looked(&key(), zero(), true, at(0));
+        assert_eq!(reservations.hold(&key(), zero(), earlier), Hold::Suspect);
+        reservations.not_answered(at(0));
+        assert_eq!(reservations.hold(&key(), zero(), earlier), Hold::Suspect);
+        reservations.reserve(&FlockKey::parse("default", "other").unwrap(), zero(), earlier);
+        assert_eq!(reservations.len(), 1, "it is forgotten too");
+    }
+
+    #[test]
+    fn there_are_never_more_than_are_worth_their_memory() {
+        let mut reservations = Reservations::default();
+        let flock = |number| FlockKey::parse("default", &format!("db{number}")).unwrap();
+        for number in 0..2 * MOST {
+            reservations.reserve(&flock(number), zero(), at(0));
+        }
+        assert_eq!(reservations.len(), MOST);
+        assert_eq!(reservations.hold(&flock(0), zero(), at(1)), Hold::Reserved);
+        assert_eq!(reservations.hold(&flock(MOST), zero(), at(1)), Hold::None);
+        reservations.reserve(&flock(0), zero(), at(500));
+        assert_eq!(reservations.len(), MOST, "known already");
+        reservations.reserve(&flock(MOST), zero(), at(1_001));
+        assert_eq!(reservations.hold(&flock(MOST), zero(), at(1_002)), Hold::Reserved);
+        assert_eq!(reservations.len(), 2, "with the one of a moment ago");
+        reservations.settle(&flock(MOST), zero());
+        reservations.settle(&flock(MOST), zero());
+        assert_eq!(reservations.len(), 1);
+    }
+
+    #[test]
     fn a_pod_that_appears_settles_its_reservation() {
         let mut reservations = Reservations::default();
-        reservations.reserve(&key(), zero(), "owner", "request", at(0));
+        reservations.reserve(&key(), zero(), at(0));
         reservations.settle(&key(), zero());
         assert_eq!(reservations.hold(&key(), zero(), at(1)), Hold::None);
     }
@@ -220,9 +263,9 @@ mod tests {
     fn reservations_that_nobody_settles_do_not_pile_up() {
         let mut reservations = Reservations::default();
         for number in 0..1000 {
-            reservations.reserve(&key(), Ordinal::new(number).unwrap(), "owner", "request", at(0));
+            reservations.reserve(&key(), Ordinal::new(number).unwrap(), at(0));
         }
-        reservations.reserve(&key(), zero(), "owner", "request", at(60_001));
+        reservations.reserve(&key(), zero(), at(60_001));
         assert_eq!(reservations.len(), 1);
     }
 }

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::json::{Object, Text};
+use super::json::{self, Object, Text};
 use super::patch::Op;
+use crate::identity::shortened;
 
 /// Why a body is no review. The answer is HTTP 400: no uid is known to answer to.
 #[derive(Debug, Error)]
@@ -28,7 +29,13 @@ pub enum ReviewError {
     /// No request in it.
     #[error("the AdmissionReview has no request with a uid")]
     NoRequest,
+    /// A name or uid in it that nothing has.
+    #[error("the request's {0} is longer than {LONGEST_NAME} bytes, which Flock takes for no object's")]
+    LongName(&'static str),
 }
+
+/// The longest name that a request may have of anything: an object's has at most 253 characters, a uid 36.
+const LONGEST_NAME: usize = 253;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -98,6 +105,7 @@ pub struct Kind<'a> {
 
 /// Reads a body.
 pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
+    json::check_texts(body)?;
     let Object(review) = serde_json::from_slice::<Object<RawReview<'_>>>(body)?;
     if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
         return Err(ReviewError::OtherKind {
@@ -105,11 +113,23 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
             version: review.api_version.to_string(),
         });
     }
-    review
+    let request = review
         .request
         .map(|Object(request)| request)
         .filter(|request| !request.uid.is_empty())
-        .ok_or(ReviewError::NoRequest)
+        .ok_or(ReviewError::NoRequest)?;
+    // They are logged, and the uid is sent back.
+    for (what, name) in [
+        ("uid", &request.uid),
+        ("namespace", &request.namespace),
+        ("name", &request.name),
+        ("kind", &request.kind.kind),
+    ] {
+        if name.len() > LONGEST_NAME {
+            return Err(ReviewError::LongName(what));
+        }
+    }
+    Ok(request)
 }
 
 /// What is answered.
@@ -126,6 +146,21 @@ pub enum Answer {
         /// The sentence.
         message: String,
     },
+}
+
+/// The longest sentence of a refusal, in characters. All that Flock says itself is shorter, but it repeats what others
+/// wrote.
+const LONGEST_MESSAGE: usize = 4_096;
+
+impl Answer {
+    /// A refusal with this status code, status reason and sentence.
+    pub fn refused(code: u16, reason: &'static str, message: &str) -> Self {
+        Self::Refused {
+            code,
+            reason,
+            message: shortened(message, LONGEST_MESSAGE),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -162,25 +197,13 @@ struct Status<'a> {
 const WARNING_LENGTH: usize = 256;
 
 /// A warning of at most as many characters as are passed on, on one line.
-fn shortened(warning: &str) -> String {
-    let mut text: String = warning
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    if let Some((cut, _)) = text.char_indices().nth(WARNING_LENGTH) {
-        let last = text[..cut]
-            .char_indices()
-            .next_back()
-            .map_or(0, |(index, _)| index);
-        text.truncate(last);
-        text.push('…');
-    }
-    text
+fn on_one_line(warning: &str) -> String {
+    shortened(warning, WARNING_LENGTH).replace(char::is_control, " ")
 }
 
 /// Writes the response to a request.
 pub fn render(uid: &str, answer: &Answer, warnings: &[String]) -> Vec<u8> {
-    let warnings = warnings.iter().map(|warning| shortened(warning)).collect();
+    let warnings = warnings.iter().map(|warning| on_one_line(warning)).collect();
     let mut response = Response {
         uid,
         allowed: true,

@@ -42,11 +42,7 @@ pub(super) async fn validate(State(admission): State<Arc<Admission>>, body: Byte
             let message = format!("the {} cannot be read: {error}", &*request.kind.kind);
             (
                 "unreadable",
-                Answer::Refused {
-                    code: 400,
-                    reason: "BadRequest",
-                    message,
-                },
+                Answer::refused(400, "BadRequest", &message),
                 Vec::new(),
             )
         }
@@ -81,15 +77,7 @@ fn told(judgement: Judgement) -> (&'static str, Answer, Vec<String>) {
             .collect();
         numbered.join("; ")
     };
-    (
-        "denied",
-        Answer::Refused {
-            code,
-            reason,
-            message,
-        },
-        warnings,
-    )
+    ("denied", Answer::refused(code, reason, &message), warnings)
 }
 
 impl Admission {

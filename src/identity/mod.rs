@@ -8,6 +8,10 @@ mod names;
 mod ordinal;
 mod settings;
 
-pub use names::{DnsLabel, FlockKey, LabelError, Member, NODE_LABEL_DOMAIN, parse_node_label};
+mod quote;
+pub use names::{
+    DnsLabel, FlockKey, LabelError, Member, NODE_LABEL_DOMAIN, is_object_name, parse_node_label,
+};
 pub use ordinal::{Ordinal, OrdinalError, OrdinalSet};
+pub use quote::{Quoted, shortened};
 pub use settings::{OnNodeLoss, Owner, Pin, Settings, SettingsError, Start, Storage};

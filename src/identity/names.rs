@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::ordinal::Ordinal;
+use super::quote::Quoted;
 
 /// The end of the node labels' domain. NodeRestriction keeps kubelets from setting any label in
 /// `*.node-restriction.kubernetes.io` (`k8s.io/kubernetes/plugin/pkg/admission/noderestriction`).
@@ -21,8 +22,8 @@ const LABEL_MAX: usize = 63;
 
 /// Why a text is no DNS label.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{0:?} is not a DNS label (at most 63 of a-z, 0-9 and -, neither first nor last a dash)")]
-pub struct LabelError(pub String);
+#[error("{0} is not a DNS label (at most 63 of a-z, 0-9 and -, neither first nor last a dash)")]
+pub struct LabelError(pub Quoted);
 
 /// A DNS label as of RFC 1123, which a pod's hostname and subdomain must be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +40,7 @@ impl DnsLabel {
         if good {
             Ok(Self(text.into()))
         } else {
-            Err(LabelError(text.into()))
+            Err(LabelError(Quoted::new(text)))
         }
     }
 
@@ -59,6 +60,13 @@ impl fmt::Display for DnsLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Whether this may be the name of an object: a DNS subdomain, which is labels joined by dots, 253 characters at most
+/// (`k8s.io/apimachinery/pkg/util/validation.IsDNS1123Subdomain`). Names of others go into paths of requests, so what
+/// is none is not asked for.
+pub fn is_object_name(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(|label| DnsLabel::parse(label).is_ok())
 }
 
 /// One flock: a name in a namespace.

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::quote::Quoted;
+
 /// A member's index within its flock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ordinal(u32);
@@ -47,14 +49,14 @@ impl fmt::Display for Ordinal {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OrdinalError {
     /// Not a plain decimal number (a sign, a leading zero, a letter).
-    #[error("{0:?} is not a number such as 0 or 12")]
-    NotANumber(String),
+    #[error("{0} is not a number such as 0 or 12")]
+    NotANumber(Quoted),
     /// Above [`Ordinal::MAX`].
     #[error("{0} is above the highest ordinal, {max}", max = Ordinal::MAX)]
-    TooHigh(String),
+    TooHigh(Quoted),
     /// A range whose end is below its start.
-    #[error("the range {0:?} ends before it starts")]
-    Backwards(String),
+    #[error("the range {0} ends before it starts")]
+    Backwards(Quoted),
     /// An empty list or an empty element.
     #[error("an element of the list is empty")]
     Empty,
@@ -67,12 +69,12 @@ impl FromStr for Ordinal {
     fn from_str(text: &str) -> Result<Self, OrdinalError> {
         let canonical = text == "0" || !text.starts_with('0');
         if text.is_empty() || !canonical || !text.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(OrdinalError::NotANumber(text.into()));
+            return Err(OrdinalError::NotANumber(Quoted::new(text)));
         }
         text.parse()
             .ok()
             .and_then(Self::new)
-            .ok_or_else(|| OrdinalError::TooHigh(text.into()))
+            .ok_or_else(|| OrdinalError::TooHigh(Quoted::new(text)))
     }
 }
 
@@ -148,9 +150,10 @@ impl OrdinalSet {
 
     /// Whether the two sets share an ordinal.
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.0
-            .iter()
-            .any(|a| other.0.iter().any(|b| a.0 <= b.1 && b.0 <= a.1))
+        self.0.iter().any(|&(low, high)| {
+            let ending_before = other.0.partition_point(|other| other.1 < low);
+            other.0.get(ending_before).is_some_and(|next| next.0 <= high)
+        })
     }
 
     fn normalised(mut ranges: Vec<(u32, u32)>) -> Self {
@@ -188,7 +191,7 @@ impl FromStr for OrdinalSet {
                 Some((low, high)) => (low.parse::<Ordinal>()?.0, high.parse::<Ordinal>()?.0),
             };
             if range.1 < range.0 {
-                return Err(OrdinalError::Backwards(element.into()));
+                return Err(OrdinalError::Backwards(Quoted::new(element)));
             }
             ranges.push(range);
         }
@@ -239,13 +242,16 @@ mod tests {
     #[rstest]
     #[case::empty("", OrdinalError::Empty)]
     #[case::empty_element("1,,2", OrdinalError::Empty)]
-    #[case::letter("a", OrdinalError::NotANumber("a".into()))]
-    #[case::leading_zero("01", OrdinalError::NotANumber("01".into()))]
-    #[case::sign("+1", OrdinalError::NotANumber("+1".into()))]
-    #[case::negative("-1", OrdinalError::NotANumber(String::new()))]
-    #[case::backwards("4-2", OrdinalError::Backwards("4-2".into()))]
-    #[case::too_high("10000000", OrdinalError::TooHigh("10000000".into()))]
-    #[case::overflow("99999999999999999999", OrdinalError::TooHigh("99999999999999999999".into()))]
+    #[case::letter("a", OrdinalError::NotANumber(Quoted::new("a")))]
+    #[case::leading_zero("01", OrdinalError::NotANumber(Quoted::new("01")))]
+    #[case::sign("+1", OrdinalError::NotANumber(Quoted::new("+1")))]
+    #[case::negative("-1", OrdinalError::NotANumber(Quoted::new("")))]
+    #[case::backwards("4-2", OrdinalError::Backwards(Quoted::new("4-2")))]
+    #[case::too_high("10000000", OrdinalError::TooHigh(Quoted::new("10000000")))]
+    #[case::overflow(
+        "99999999999999999999",
+        OrdinalError::TooHigh(Quoted::new("99999999999999999999"))
+    )]
     fn a_bad_list_of_ordinals_is_refused(#[case] text: &str, #[case] error: OrdinalError) {
         assert_eq!(text.parse::<OrdinalSet>(), Err(error));
     }
@@ -266,13 +272,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn contains_iter_len_and_display_agree(numbers in prop::collection::btree_set(0u32..200, 0..40)) {
+        fn contains_iter_len_overlaps_and_display_agree(
+            numbers in prop::collection::btree_set(0u32..200, 0..40),
+            others in prop::collection::btree_set(0u32..200, 0..10),
+        ) {
+            let other: OrdinalSet = others.iter().filter_map(|n| Ordinal::new(*n)).collect();
             let set: OrdinalSet = numbers.iter().filter_map(|n| Ordinal::new(*n)).collect();
             prop_assert_eq!(set.iter().map(Ordinal::get).collect::<Vec<_>>(), numbers.iter().copied().collect::<Vec<_>>());
             prop_assert_eq!(set.len(), numbers.len());
             for n in 0..200 {
                 prop_assert_eq!(set.contains(Ordinal(n)), numbers.contains(&n));
             }
+            prop_assert_eq!(set.iter().any(|ordinal| other.contains(ordinal)), set.overlaps(&other));
+            prop_assert_eq!(set.overlaps(&other), other.overlaps(&set));
             if !set.is_empty() {
                 prop_assert_eq!(set.to_string().parse::<OrdinalSet>().unwrap(), set);
             }

@@ -1,12 +1,14 @@
 //! What a user says in a template's annotations, read once and validated.
 
+use std::collections::HashSet;
 use std::str::FromStr;
 
 use thiserror::Error;
 
 use super::keys;
-use super::names::{DnsLabel, LabelError};
+use super::names::{DnsLabel, LabelError, is_object_name};
 use super::ordinal::{OrdinalError, OrdinalSet};
+use super::quote::Quoted;
 
 /// Where a member's durable volumes are (`flock.dev/storage`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -96,6 +98,12 @@ pub struct SettingsError {
     /// What is wrong with its value, and what would be right.
     pub problem: String,
 }
+
+/// The longest value of an annotation, in bytes. The API server stores up to 256 KiB of them, and every labelled
+/// workload's are kept in memory.
+const LONGEST_VALUE: usize = 16 * 1024;
+/// Entries of a list: volumes, nodes, ranges of ordinals.
+const LONGEST_LIST: usize = 1_000;
 
 impl Settings {
     /// Reads the annotations through `get`. Unknown `flock.dev/` keys are not looked at here.
@@ -231,6 +239,15 @@ fn parsed<'a, T>(
     key: &'static str,
     read: impl Fn(&str) -> Result<T, String>,
 ) -> Result<Option<T>, SettingsError> {
+    let read = |text: &str| {
+        if text.len() > LONGEST_VALUE {
+            return Err(format!("is longer than {LONGEST_VALUE} bytes; shorten it"));
+        }
+        if text.split(',').nth(LONGEST_LIST).is_some() {
+            return Err(format!("lists more than {LONGEST_LIST} entries; shorten it"));
+        }
+        read(text)
+    };
     get(key)
         .map(|text| read(text).map_err(|problem| SettingsError { key, problem }))
         .transpose()
@@ -248,17 +265,18 @@ fn choice<'a, T: Copy>(
             .map(|(_, value)| *value)
             .ok_or_else(|| {
                 let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
-                format!("{text:?} is none of {}", names.join(", "))
+                format!("{} is none of {}", Quoted::new(text), names.join(", "))
             })
     })
 }
 
 fn volume_names(text: &str) -> Result<Vec<DnsLabel>, String> {
     let mut volumes = Vec::new();
+    let mut named = HashSet::new();
     for name in text.split(',').map(str::trim) {
         let volume =
-            DnsLabel::parse(name).map_err(|LabelError(name)| format!("{name:?} is no volume's name"))?;
-        if volumes.contains(&volume) {
+            DnsLabel::parse(name).map_err(|LabelError(name)| format!("{name} is no volume's name"))?;
+        if !named.insert(volume.clone()) {
             return Err(format!("names the volume {volume} twice"));
         }
         volumes.push(volume);
@@ -281,7 +299,12 @@ fn service_name(text: &str) -> Result<DnsLabel, String> {
     DnsLabel::parse(text)
         .ok()
         .filter(DnsLabel::is_service_name)
-        .ok_or_else(|| format!("{text:?} is no Service's name (a DNS label that starts with a letter)"))
+        .ok_or_else(|| {
+            format!(
+                "{} is no Service's name (a DNS label that starts with a letter)",
+                Quoted::new(text)
+            )
+        })
 }
 
 fn owner(text: &str) -> Result<Owner, String> {
@@ -293,16 +316,14 @@ fn owner(text: &str) -> Result<Owner, String> {
                 gid: read(gid)?,
             })
         })
-        .ok_or_else(|| format!("{text:?} is not of the form 1000:1000"))
+        .ok_or_else(|| format!("{} is not of the form 1000:1000", Quoted::new(text)))
 }
 
-/// Names of cluster-scoped objects are DNS subdomains: labels joined by dots, 253 characters at most.
 fn subdomain(text: &str, what: &str) -> Result<String, String> {
-    let good = text.len() <= 253 && text.split('.').all(|label| DnsLabel::parse(label).is_ok());
-    if good {
+    if is_object_name(text) {
         Ok(text.into())
     } else {
-        Err(format!("{text:?} is no name of {what}"))
+        Err(format!("{} is no name of {what}", Quoted::new(text)))
     }
 }
 
@@ -369,5 +390,32 @@ mod tests {
     ) {
         let error = settings(pairs).unwrap_err();
         assert!(error.to_string().contains(message), "{error}");
+    }
+
+    #[rstest]
+    #[case::nodes(keys::NODES, ",")]
+    #[case::ordinals(keys::ORDINALS, "0,2,")]
+    #[case::volumes(keys::VOLUMES, "a,b,")]
+    #[case::service(keys::SERVICE, "a")]
+    fn values_that_are_made_to_cost_memory_are_refused_unread(#[case] key: &str, #[case] part: &str) {
+        let long = part.repeat(7 << 20);
+        let error = Settings::parse(|asked| (asked == key).then_some(long.as_str())).unwrap_err();
+        assert!(
+            error.to_string().contains("is longer than 16384 bytes"),
+            "{error}"
+        );
+        let many = part.repeat(LONGEST_LIST + 1);
+        if part.contains(',') {
+            let error = Settings::parse(|asked| (asked == key).then_some(many.as_str())).unwrap_err();
+            assert!(error.to_string().contains("more than 1000 entries"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_the_most_volumes_is_read_once() {
+        let names: Vec<_> = (0..LONGEST_LIST).map(|number| format!("v{number}")).collect();
+        let text = names.join(",");
+        let read = Settings::parse(|key| (key == keys::VOLUMES).then_some(text.as_str())).unwrap();
+        assert_eq!(read.volumes.len(), LONGEST_LIST);
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
-use crate::identity::FlockKey;
+use crate::identity::{FlockKey, is_object_name};
 use crate::leader::Lead;
 use crate::metrics::ReconcileMetrics;
 use crate::place::Record;
@@ -329,6 +329,9 @@ impl Controller {
         self.unlabelled.retain(|_, at| at.elapsed() < LOOKED_UP * 12);
         for (owner, desired) in deployments {
             if self.deployments.get(&owner.uid).is_some_and(|(_, at)| fresh(at)) {
+                continue;
+            }
+            if !is_object_name(&owner.name) {
                 continue;
             }
             let api = Api::<Deployment>::namespaced(self.client.clone(), key.namespace.as_str());

@@ -6,7 +6,7 @@ use kube::api::Api;
 use kube::{Client, Error};
 
 use super::WorkloadFacts;
-use crate::identity::FlockKey;
+use crate::identity::{FlockKey, is_object_name};
 
 /// The workload of this kind (`ReplicaSet`, or else `ReplicationController`) and name in the flock's namespace; `None`
 /// if there is none with that uid, or its template is not of the flock.
@@ -17,6 +17,10 @@ pub async fn fetch_workload(
     name: &str,
     uid: &str,
 ) -> Result<Option<WorkloadFacts>, Error> {
+    // A pod may say anything of its owner, and this becomes a part of a path: `..`, `?watch=true`.
+    if !is_object_name(name) {
+        return Ok(None);
+    }
     let namespace = key.namespace.as_str();
     let read = if kind == "ReplicaSet" {
         let set = Api::<ReplicaSet>::namespaced(client, namespace)

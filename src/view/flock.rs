@@ -43,6 +43,15 @@ impl Flock {
             .collect()
     }
 
+    /// How many of these ordinals are held by such a pod. It takes as long as there are members, however many ordinals
+    /// the set has.
+    pub fn count_within(&self, set: &OrdinalSet, such: impl Fn(&PodFacts) -> bool) -> usize {
+        let members = self.members().into_iter();
+        members
+            .filter(|(ordinal, pod)| set.contains(*ordinal) && such(pod))
+            .count()
+    }
+
     /// Whether a pod holds an ordinal.
     pub fn is_held(&self, ordinal: Ordinal) -> bool {
         self.holders.contains_key(&ordinal)

@@ -226,6 +226,51 @@ fn replica_set(replicas: u32) -> Value {
     })
 }
 
+/// Whoever reaches the port can cause looks, and they are made with Flock's rights and priority.
+#[tokio::test]
+async fn only_a_few_looks_are_under_way_at_one_time() {
+    let api = Api::silent();
+    let webhooks = Webhooks::with_api(api);
+    let pod = |number: u32| {
+        let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("rs-{number}"),
+            "uid": format!("unknown-{number}"), "controller": true }]);
+        json!({ "metadata": { "generateName": "db-", "labels": { "flock.dev/name": "db" }, "ownerReferences": owner },
+            "spec": { "containers": [] } })
+    };
+    let calls = (0..200).map(|number| {
+        let (webhooks, pod) = (&webhooks, pod(number));
+        async move { webhooks.create(&pod).await }
+    });
+    let answered = tokio::time::timeout(
+        Duration::from_secs(3),
+        futures::future::select_all(calls.map(Box::pin)),
+    );
+    assert!(answered.await.is_err(), "nobody answers");
+    assert!((1..=4).contains(&webhooks.asked()), "{}", webhooks.asked());
+}
+
+/// A pod may say anything of its owner, and its name becomes a part of a path.
+#[rstest]
+#[case("?watch=true")]
+#[case("../../../../v1/namespaces/team-a/secrets/s")]
+#[case("a/status")]
+#[case("")]
+#[tokio::test]
+async fn an_owner_whose_name_is_none_is_not_asked_for(#[case] name: &str) {
+    let webhooks = Webhooks::new();
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": "unknown", "controller": true }]);
+    let answer = webhooks
+        .create(&json!({ "metadata": { "generateName": "db-", "labels": { "flock.dev/name": "db" }, "ownerReferences": owner },
+            "spec": { "containers": [] } }))
+        .await;
+    assert!(
+        answer.message().contains("does not exist in namespace team-a"),
+        "{}",
+        answer.body
+    );
+    assert_eq!(webhooks.asked(), 0);
+}
+
 /// Whatever goes wrong where the API server is asked, no pod passes unseen: the failurePolicy decides.
 #[rstest]
 #[case::broken(StatusCode::INTERNAL_SERVER_ERROR, "{}")]

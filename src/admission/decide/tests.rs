@@ -157,8 +157,7 @@ fn the_leader_chooses_from_the_low_end_and_another_replica_from_the_high_end() {
 #[test]
 fn an_ordinal_that_was_just_given_away_is_not_given_again() {
     let mut case = Case::new(view(vec![set("rs", 2)], vec![]));
-    case.reservations
-        .reserve(&key(), Ordinal::ZERO, "uid-of-rs", "request", now());
+    case.reservations.reserve(&key(), Ordinal::ZERO, now());
     assert_eq!(case.admit(&owned("rs"))["metadata"]["name"], "db-1");
 }
 
@@ -166,8 +165,7 @@ fn an_ordinal_that_was_just_given_away_is_not_given_again() {
 fn an_offer_that_no_pod_followed_is_looked_at_live_first() {
     let mut case = Case::new(view(vec![set("rs", 1)], vec![]));
     let before = now() - jiff::SignedDuration::from_secs(1);
-    case.reservations
-        .reserve(&key(), Ordinal::ZERO, "uid-of-rs", "request", before);
+    case.reservations.reserve(&key(), Ordinal::ZERO, before);
     assert_eq!(
         case.decide(&owned("rs")),
         Verdict::Look(Look::Name(Ordinal::ZERO))

@@ -27,21 +27,26 @@ pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
 
 /// How many of the ordinals that should run have no available member now.
 fn unavailable(observed: &Observed<'_>, plan: &mut Plan) -> usize {
-    let mut count = 0;
-    for ordinal in observed.flock().wanted().iter() {
-        let holder = observed.flock().holder(ordinal);
-        if holder.is_some_and(|pod| observed.is_available(pod)) {
+    // The members are counted and not the ordinals: a set may have ten million.
+    let wanted = observed.flock().wanted();
+    let mut available = 0;
+    for (ordinal, pod) in observed.flock().members() {
+        if !wanted.contains(ordinal) {
             continue;
         }
-        count += 1;
-        let soon = holder
-            .filter(|pod| pod.is_live())
-            .and_then(|pod| pod.available_at(observed.owner(pod).map_or(0, |owner| owner.min_ready_seconds)));
-        if let Some(at) = soon {
+        if observed.is_available(pod) {
+            available += 1;
+            continue;
+        }
+        let owner = observed.owner(pod);
+        let soon = pod
+            .is_live()
+            .then(|| pod.available_at(owner.map_or(0, |owner| owner.min_ready_seconds)));
+        if let Some(at) = soon.flatten() {
             plan.look_again(at);
         }
     }
-    count
+    wanted.len() - available
 }
 
 /// The newest ReplicaSet wants pods and no ordinal is free: members of older revisions leave. Unready ones
@@ -50,8 +55,8 @@ fn unavailable(observed: &Observed<'_>, plan: &mut Plan) -> usize {
 fn hand_over(observed: &Observed<'_>, newest: &WorkloadFacts, unavailable: &mut usize, plan: &mut Plan) {
     let flock = observed.flock();
     let allowed = Flock::allowed(newest);
-    let leaving = |ordinal: Ordinal| flock.holder(ordinal).is_none_or(|pod| !pod.is_live());
-    let coming = allowed.iter().filter(|ordinal| leaving(*ordinal)).count();
+    let staying = flock.count_within(&allowed, PodFacts::is_live);
+    let coming = allowed.len() - staying;
     let mut need = (flock.missing(newest) as usize).saturating_sub(coming);
     if need == 0 {
         return;
@@ -139,7 +144,7 @@ fn compact(observed: &Observed<'_>, workload: &WorkloadFacts, plan: &mut Plan) {
     let Some(highest) = live.iter().filter(outside).max_by_key(|pod| pod.ordinal) else {
         return;
     };
-    let vacant = allowed.iter().filter(|ordinal| !flock.is_held(*ordinal)).count();
+    let vacant = allowed.len() - flock.count_within(&allowed, |_| true);
     if one_is_leaving || vacant <= flock.missing(workload) as usize {
         return;
     }
