@@ -87,6 +87,14 @@ impl FlockKey {
         })
     }
 
+    /// The first that a namespace's flocks may have, in their order: no DNS label comes before `0`.
+    pub(crate) fn first_of(namespace: &DnsLabel) -> Self {
+        Self {
+            namespace: namespace.clone(),
+            flock: DnsLabel("0".into()),
+        }
+    }
+
     /// The member with this ordinal, unless its hostname would be too long.
     pub fn member(&self, ordinal: Ordinal) -> Option<Member<'_>> {
         let member = Member { key: self, ordinal };

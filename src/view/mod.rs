@@ -15,6 +15,8 @@ mod relist;
 mod services;
 mod shared;
 mod storage;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -37,7 +39,8 @@ use services::Services;
 /// The cluster as far as Flock cares.
 #[derive(Debug, Default)]
 pub struct View {
-    flocks: HashMap<FlockKey, Flock>,
+    /// In their order, so that those of a namespace are neighbours.
+    flocks: BTreeMap<FlockKey, Flock>,
     nodes: Nodes,
     namespaces: HashMap<String, NamespaceFacts>,
     services: Services,
@@ -70,8 +73,8 @@ impl View {
         namespace: &'a DnsLabel,
     ) -> impl Iterator<Item = (&'a FlockKey, &'a Flock)> {
         self.flocks
-            .iter()
-            .filter(move |(key, _)| key.namespace == *namespace)
+            .range(FlockKey::first_of(namespace)..)
+            .take_while(move |(key, _)| key.namespace == *namespace)
     }
 
     /// Claims, PersistentVolumes and helpers.
@@ -183,6 +186,79 @@ impl View {
             .is_some_and(|flock| flock.delete_workload(uid));
         self.drop_if_empty(key);
         if gone { vec![key.clone()] } else { Vec::new() }
+    }
+
+    /// Takes in a pod as its watch shows it. `read` is what [`PodFacts::read`] makes of it: whatever flock the pod was
+    /// known in before, it is in this one now, or in none.
+    pub fn pod_seen(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        read: Option<(FlockKey, PodFacts)>,
+    ) -> Vec<FlockKey> {
+        let flock = read.as_ref().map(|(key, _)| key.clone());
+        let left = self.flocks_that(namespace, |key, known| {
+            Some(key) != flock.as_ref() && known.pods().get(name).is_some_and(|pod| pod.uid == uid)
+        });
+        let mut concerned = Vec::new();
+        for key in left {
+            // It goes on elsewhere, so nothing is known of what its end would tell.
+            concerned.extend(self.drop_pod(&key, name, uid, false));
+        }
+        concerned.extend(
+            read.into_iter()
+                .flat_map(|(key, facts)| self.apply_pod(key, facts)),
+        );
+        concerned
+    }
+
+    /// Forgets a pod, whatever it says at its end.
+    pub fn pod_gone(&mut self, namespace: &str, name: &str, uid: &str) -> Vec<FlockKey> {
+        let of = self.flocks_that(namespace, |_, flock| flock.pods().contains_key(name));
+        of.iter()
+            .flat_map(|key| self.delete_pod(key, name, uid))
+            .collect()
+    }
+
+    /// Takes in a workload as its watch shows it. `read` is what [`WorkloadFacts`] makes of it: whatever flock its
+    /// template was of before, it is of this one now, or of none.
+    pub fn workload_seen(
+        &mut self,
+        namespace: &str,
+        uid: &str,
+        read: Option<(FlockKey, WorkloadFacts)>,
+    ) -> Vec<FlockKey> {
+        let flock = read.as_ref().map(|(key, _)| key.clone());
+        let left = self.flocks_that(namespace, |key, known| {
+            Some(key) != flock.as_ref() && known.workloads().contains_key(uid)
+        });
+        let mut concerned: Vec<_> = left
+            .iter()
+            .flat_map(|key| self.delete_workload(key, uid))
+            .collect();
+        concerned.extend(
+            read.into_iter()
+                .flat_map(|(key, facts)| self.apply_workload(key, facts)),
+        );
+        concerned
+    }
+
+    /// Forgets a workload, whatever its template says at its end.
+    pub fn workload_gone(&mut self, namespace: &str, uid: &str) -> Vec<FlockKey> {
+        let of = self.flocks_that(namespace, |_, flock| flock.workloads().contains_key(uid));
+        of.iter().flat_map(|key| self.delete_workload(key, uid)).collect()
+    }
+
+    /// The flocks of a namespace for which this holds.
+    fn flocks_that(&self, namespace: &str, holds: impl Fn(&FlockKey, &Flock) -> bool) -> Vec<FlockKey> {
+        let Ok(namespace) = DnsLabel::parse(namespace) else {
+            return Vec::new();
+        };
+        self.neighbours(&namespace)
+            .filter(|(key, flock)| holds(key, flock))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// Forgets the workloads that no watch brings.

@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
 };
-use kube::api::{Api, PartialObjectMeta};
+use kube::api::{Api, ObjectMeta, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -54,16 +54,17 @@ pub async fn run(
     watches.spawn(pods.follow(
         Api::<Pod>::all(client.clone()),
         members.clone(),
-        move |view, pod| match PodFacts::read(&pod) {
-            Some((key, facts)) => {
-                observe_pod(&key, &facts);
-                view.apply_pod(key, facts)
+        move |view, pod| {
+            let read = PodFacts::read(&pod);
+            if let Some((key, facts)) = &read {
+                observe_pod(key, facts);
             }
-            None => Vec::new(),
+            let (namespace, name, uid) = identity(pod.metadata);
+            view.pod_seen(&namespace, &name, &uid, read)
         },
-        |view, pod| match PodFacts::read(&pod) {
-            Some((key, facts)) => view.delete_pod(&key, &facts.name, &facts.uid),
-            None => Vec::new(),
+        |view, pod| {
+            let (namespace, name, uid) = identity(pod.metadata);
+            view.pod_gone(&namespace, &name, &uid)
         },
     ));
     let sets = Watch {
@@ -74,8 +75,15 @@ pub async fn run(
     watches.spawn(sets.follow(
         Api::<ReplicaSet>::all(client.clone()),
         members.clone(),
-        |view, set| apply_workload(view, WorkloadFacts::read_replica_set(&set)),
-        |view, set| delete_workload(view, WorkloadFacts::read_replica_set(&set)),
+        |view, set| {
+            let read = WorkloadFacts::read_replica_set(&set);
+            let (namespace, _, uid) = identity(set.metadata);
+            view.workload_seen(&namespace, &uid, read)
+        },
+        |view, set| {
+            let (namespace, _, uid) = identity(set.metadata);
+            view.workload_gone(&namespace, &uid)
+        },
     ));
     let controllers = Watch {
         source: Source::ReplicationControllers,
@@ -85,8 +93,15 @@ pub async fn run(
     watches.spawn(controllers.follow(
         Api::<ReplicationController>::all(client.clone()),
         members.clone(),
-        |view, rc| apply_workload(view, WorkloadFacts::read_replication_controller(&rc)),
-        |view, rc| delete_workload(view, WorkloadFacts::read_replication_controller(&rc)),
+        |view, rc| {
+            let read = WorkloadFacts::read_replication_controller(&rc);
+            let (namespace, _, uid) = identity(rc.metadata);
+            view.workload_seen(&namespace, &uid, read)
+        },
+        |view, rc| {
+            let (namespace, _, uid) = identity(rc.metadata);
+            view.workload_gone(&namespace, &uid)
+        },
     ));
     let nodes = Watch {
         source: Source::Nodes,
@@ -200,14 +215,10 @@ fn follow_storage(
     ));
 }
 
-fn apply_workload(view: &mut View, read: Option<(FlockKey, WorkloadFacts)>) -> Vec<FlockKey> {
-    read.map(|(key, facts)| view.apply_workload(key, facts))
-        .unwrap_or_default()
-}
-
-fn delete_workload(view: &mut View, read: Option<(FlockKey, WorkloadFacts)>) -> Vec<FlockKey> {
-    read.map(|(key, facts)| view.delete_workload(&key, &facts.uid))
-        .unwrap_or_default()
+/// Namespace, name and uid.
+fn identity(of: ObjectMeta) -> (String, String, String) {
+    let text = Option::unwrap_or_default;
+    (text(of.namespace), text(of.name), text(of.uid))
 }
 
 struct Watch {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use flock_lab::recording::{is_ready, name};
 use serde_json::{Value, json};
 
 use crate::harness::Test;
@@ -21,6 +22,7 @@ pub const TESTS: &[Test] = &[
     ("a_gap_left_by_scaling_down_is_filled_by_the_highest", compact),
     ("scaling_back_refills_just_what_is_missing", scale_back),
     ("pods_without_the_label_are_none_of_flock_s_business", unlabelled),
+    ("a_template_that_loses_the_label_leaves_its_flock", leaves),
     ("a_quota_s_end_is_noticed_though_its_refusal_came_first", quota),
     (
         "a_claim_left_by_the_previous_incarnation_does_not_hold_a_member_up",
@@ -182,19 +184,40 @@ fn unlabelled(world: &World) {
     plain["spec"]["template"]["metadata"]["labels"] = json!({ "app": "plain" });
     scene.apply(&plain);
     scene.eventually("two pods", || {
-        (scene
-            .pods()
-            .iter()
-            .filter(|pod| flock_lab::recording::is_ready(pod))
-            .count()
-            == 2)
-            .then_some(())
+        (scene.pods().iter().filter(|pod| is_ready(pod)).count() == 2).then_some(())
     });
     for pod in scene.pods() {
         let spec = pod.spec.unwrap();
         assert!(spec.hostname.is_none() && spec.subdomain.is_none() && spec.scheduling_gates.is_none());
     }
     assert_eq!(scene.writes().len(), 0);
+}
+
+/// The documented way to leave: what is left of the flock is nothing to anyone.
+fn leaves(world: &World) {
+    let scene = world.namespace("leaves");
+    let unpinned = json!({ "flock.dev/pin": "None" });
+    scene.apply(&annotated(workload("ReplicaSet", "rs", 2), &unpinned));
+    scene.eventually_ready(&["db-0", "db-1"]);
+    let label = |value: Value| json!({ "spec": { "template": { "metadata": { "labels": { "flock.dev/name": value } } } } });
+    scene.patch("rs/rs", &label(Value::Null));
+    scene.delete_pods(&["db-0", "db-1"]);
+    scene.eventually("two plain pods", || {
+        let pods = scene.pods();
+        let plain = pods
+            .iter()
+            .all(|pod| is_ready(pod) && name(pod).starts_with("rs-"));
+        (plain && pods.len() == 2).then_some(())
+    });
+    scene.eventually("an end of the Service", || {
+        scene.kubectl(&["get", "service", "db"]).is_err().then_some(())
+    });
+    scene.quiet();
+    let woken = scene.get("rs/rs")["metadata"]["annotations"]["flock.dev/woken-at"].clone();
+    assert_eq!(woken, Value::Null, "a ReplicaSet of no flock is woken");
+    scene.run(&["delete", "rs", "rs"]);
+    scene.eventually("an end of its pods", || scene.pods().is_empty().then_some(()));
+    scene.quiet();
 }
 
 fn quota(world: &World) {
