@@ -3,62 +3,69 @@
 //! An everyday review is small and never waits for anything. Larger ones share a little room, and the largest come one
 //! at a time: whoever sends them keeps nobody waiting but those who do the same.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::http::{HeaderMap, header::EXPECT};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
-    time::timeout,
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+
+use super::{
+    ServeOptions,
+    gate::Refusal,
+    joined::Joined,
+    room::{Arrival, Arriving, Room as Pool},
 };
 
-use super::{ServeOptions, gate::Refusal};
-
 /// Up to this size a body takes no room: as much as an ordinary pod's review has.
-const SMALL: usize = 16 * 1024;
+pub(super) const SMALL: usize = 16 * 1024;
 /// Beyond this size a body is alone. No pod that anyone wrote by hand comes near.
 const LARGE: usize = 256 * 1024;
 /// The unit in which the shared room is counted.
 const UNIT: usize = 1024;
+/// Room is taken in steps of so many units.
+const STEP: usize = 16;
 /// How long the rest of a body that is refused is read, so that its sender sees the answer and not a reset.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The room for bodies.
 pub(super) struct Bodies {
     max_body: usize,
-    shared: Semaphore,
-    alone: Arc<Semaphore>,
+    shared: Pool,
+    alone: Pool,
 }
 
 /// What a body holds of the room.
-pub(super) enum Room<'a> {
+pub(super) enum Room {
     /// It is small.
     Free,
     /// A part of what many share.
-    Shared(SemaphorePermit<'a>),
+    Shared {
+        /// Given back at its end.
+        _permit: OwnedSemaphorePermit,
+    },
     /// All there is for the largest.
     Alone(OwnedSemaphorePermit),
 }
 
 /// A body that was read to its end.
-pub(super) struct Whole<'a> {
+pub(super) struct Whole {
     pub(super) bytes: Bytes,
-    pub(super) room: Room<'a>,
+    pub(super) room: Room,
 }
 
 impl Bodies {
     pub(super) fn new(options: &ServeOptions) -> Self {
         Self {
             max_body: options.max_body,
-            shared: Semaphore::new((options.body_memory / UNIT).min(Semaphore::MAX_PERMITS)),
-            alone: Arc::new(Semaphore::new(1)),
+            shared: Pool::new(options.body_memory / UNIT),
+            alone: Pool::new(1),
         }
     }
 
     /// Reads a body to its end.
-    pub(super) async fn read(&self, mut body: Incoming, headers: &HeaderMap) -> Result<Whole<'_>, Refusal> {
+    pub(super) async fn read(&self, mut body: Incoming, headers: &HeaderMap) -> Result<Whole, Refusal> {
         // What is announced as too large is not read at all, what turns out to be only so far.
         if body.size_hint().lower() <= self.max_body as u64
             && let Some(whole) = self.collect(&mut body).await?
@@ -70,14 +77,25 @@ impl Bodies {
     }
 
     /// The whole body, or `None` as soon as it is too large.
-    async fn collect(&self, body: &mut Incoming) -> Result<Option<Whole<'_>>, Refusal> {
+    async fn collect(&self, body: &mut Incoming) -> Result<Option<Whole>, Refusal> {
+        let arrival = Arrival::now();
+        tokio::select! {
+            biased;
+            whole = self.take_in(body, &arrival) => whole,
+            () = arrival.has_to_give_way() => Err(Refusal::slow()),
+        }
+    }
+
+    async fn take_in(&self, body: &mut Incoming, arrival: &Arrival) -> Result<Option<Whole>, Refusal> {
         let announced = body
             .size_hint()
             .exact()
             .and_then(|bytes| usize::try_from(bytes).ok());
         let announced = announced.unwrap_or(0).min(self.max_body);
-        // All at once: those that wait for more while they hold some would wait for each other.
-        let mut room = self.enlarge(Room::Free, 0, announced).await?;
+        let mut held = Held::default();
+        if announced > LARGE {
+            held.alone(&self.alone, arrival).await;
+        }
         let mut bytes = Joined::expecting(announced);
         while let Some(frame) = body.frame().await {
             // Trailers mean nothing here.
@@ -88,42 +106,19 @@ impl Bodies {
             if length > self.max_body {
                 return Ok(None);
             }
-            if length > announced {
-                room = self.enlarge(room, bytes.len().max(announced), length).await?;
+            // What has come counts, and not what is announced: who sends nothing keeps nobody waiting.
+            if length > LARGE {
+                held.alone(&self.alone, arrival).await;
+            } else {
+                held.grow(&self.shared, length, arrival).await;
             }
             bytes.push(data);
         }
         let bytes = bytes.finish();
-        Ok(Some(Whole { bytes, room }))
-    }
-
-    /// The room for a body of this length, of which some is there for its first bytes. Waiting for it holds the sender
-    /// back; the deadline ends the wait.
-    async fn enlarge<'a>(&'a self, room: Room<'a>, from: usize, length: usize) -> Result<Room<'a>, Refusal> {
-        let closed = |_| Refusal::unreadable();
-        match room {
-            Room::Alone(_) => Ok(room),
-            _ if length > LARGE => {
-                // What it holds of the shared room goes back first.
-                drop(room);
-                let alone = Arc::clone(&self.alone).acquire_owned().await.map_err(closed)?;
-                Ok(Room::Alone(alone))
-            }
-            _ => {
-                let missing = units(length) - units(from);
-                if missing == 0 {
-                    return Ok(room);
-                }
-                let more = self.shared.acquire_many(missing).await.map_err(closed)?;
-                Ok(Room::Shared(match room {
-                    Room::Shared(mut held) => {
-                        held.merge(more);
-                        held
-                    }
-                    Room::Free | Room::Alone(_) => more,
-                }))
-            }
-        }
+        Ok(Some(Whole {
+            bytes,
+            room: held.room(),
+        }))
     }
 
     /// Reads on for a moment, as much again as is allowed, and forgets what comes.
@@ -146,93 +141,57 @@ impl Bodies {
     }
 }
 
-/// How much of the shared room a body of this length takes.
-fn units(length: usize) -> u32 {
-    let units = length.saturating_sub(SMALL).div_ceil(UNIT);
-    u32::try_from(units).unwrap_or(u32::MAX)
+/// What a body that is arriving holds.
+#[derive(Default)]
+struct Held<'a> {
+    shared: Option<OwnedSemaphorePermit>,
+    alone: Option<OwnedSemaphorePermit>,
+    _arriving: Option<Arriving<'a>>,
 }
 
-/// Frames of a body, copied only if there is more than one.
-struct Joined {
-    first: Bytes,
-    rest: BytesMut,
-    /// How long the whole is said to be. Room for it is taken at once, so that growing does not take twice as much;
-    /// as long as nothing is written there, it is no memory.
-    expected: usize,
-}
-
-impl Joined {
-    fn expecting(expected: usize) -> Self {
-        Self {
-            first: Bytes::new(),
-            rest: BytesMut::new(),
-            expected,
+impl<'a> Held<'a> {
+    /// All the room for the largest. Meanwhile it keeps what it has, for it is in memory.
+    async fn alone(&mut self, pool: &'a Pool, arrival: &Arrival) {
+        if self.alone.is_none() {
+            self.alone = pool.take(1).await;
+            self._arriving = Some(pool.arriving(arrival));
+            self.shared = None;
         }
     }
 
-    fn len(&self) -> usize {
-        self.first.len() + self.rest.len()
-    }
-
-    fn push(&mut self, data: Bytes) {
-        if self.len() == 0 {
-            self.first = data;
+    /// Shared room for so many bytes. Waiting for it holds the sender back; the deadline ends the wait.
+    async fn grow(&mut self, pool: &'a Pool, length: usize, arrival: &Arrival) {
+        if self.alone.is_some() {
             return;
         }
-        let length = self.len() + data.len();
-        let room = if length > SMALL {
-            self.expected
-        } else {
-            self.expected.min(SMALL)
-        };
-        if self.rest.capacity() < length {
-            self.rest.reserve(room.max(length) - self.rest.len());
+        let held = self.shared.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let missing = units(length).saturating_sub(held);
+        if missing == 0 {
+            return;
         }
-        self.rest.extend_from_slice(&std::mem::take(&mut self.first));
-        self.rest.extend_from_slice(&data);
+        let Some(more) = pool.take(missing).await else {
+            return;
+        };
+        match &mut self.shared {
+            Some(held) => held.merge(more),
+            none => {
+                *none = Some(more);
+                self._arriving = Some(pool.arriving(arrival));
+            }
+        }
     }
 
-    fn finish(self) -> Bytes {
-        if self.rest.is_empty() {
-            self.first
-        } else {
-            self.rest.freeze()
+    /// It has arrived, and nobody makes it give way any more.
+    fn room(self) -> Room {
+        match (self.alone, self.shared) {
+            (Some(alone), _) => Room::Alone(alone),
+            (None, Some(permit)) => Room::Shared { _permit: permit },
+            (None, None) => Room::Free,
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::nothing(0, &[], "")]
-    #[case::one_frame(3, &["abc"], "abc")]
-    #[case::several(7, &["abc", "", "de", "fg"], "abcdefg")]
-    #[case::an_empty_one_first(1, &["", "a"], "a")]
-    #[case::of_unknown_length(0, &["abc", "de"], "abcde")]
-    #[case::longer_than_announced(1, &["abc", "de"], "abcde")]
-    fn frames_are_joined_in_their_order(
-        #[case] expected: usize,
-        #[case] frames: &[&'static str],
-        #[case] whole: &str,
-    ) {
-        let mut joined = Joined::expecting(expected);
-        for frame in frames {
-            joined.push(Bytes::from_static(frame.as_bytes()));
-        }
-        assert_eq!(joined.len(), whole.len());
-        assert_eq!(joined.finish(), whole);
-    }
-
-    #[test]
-    fn a_body_of_announced_length_takes_no_more_than_that() {
-        let mut joined = Joined::expecting(1_000_000);
-        for _ in 0..100 {
-            joined.push(Bytes::from(vec![b' '; 10_000]));
-        }
-        assert_eq!(joined.rest.capacity(), 1_000_000);
-    }
+/// How much of the shared room a body of this length takes.
+fn units(length: usize) -> usize {
+    length.saturating_sub(SMALL).div_ceil(UNIT).next_multiple_of(STEP)
 }

@@ -22,6 +22,7 @@ use tracing::{error, warn};
 
 use super::{
     ServeOptions,
+    answers::Answers,
     bodies::{Bodies, Room, Whole},
     connections::Seat,
     deadline,
@@ -33,6 +34,7 @@ use super::{
 pub(super) struct Gate {
     router: Router,
     bodies: Bodies,
+    answers: Answers,
     max_time: Duration,
     metrics: ServeMetrics,
     shutdown: Shutdown,
@@ -56,6 +58,7 @@ impl Gate {
             // The limit is kept here, for every handler alike; axum's own would be 2 MB.
             router: router.layer(axum::extract::DefaultBodyLimit::disable()),
             bodies: Bodies::new(options),
+            answers: Answers::new(options),
             max_time: options.max_request_time,
             metrics,
             shutdown,
@@ -114,7 +117,7 @@ impl Gate {
             call.await
         };
         match called {
-            Ok(Ok(response)) => Ok(response),
+            Ok(Ok(response)) => self.answers.keep(response).await,
             Ok(Err(never)) => match never {},
             Err(panic) => Err(Refusal::panic(panic.as_ref())),
         }
@@ -159,6 +162,17 @@ impl Refusal {
             Refused::body_unreadable,
             "the body ended before its end",
         )
+    }
+
+    /// It took long to arrive, and another waited for its room.
+    pub(super) fn slow() -> Self {
+        let text = "the body came slowly, and others wait for the memory that it takes; try again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, Refused::body_slow, text)
+    }
+
+    pub(super) fn no_room() -> Self {
+        let text = "there is no memory for so large an answer while others are not taken; try again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, Refused::no_room, text)
     }
 
     fn deadline(time: Duration) -> Self {

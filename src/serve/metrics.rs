@@ -10,19 +10,23 @@ use prometheus_client::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types)]
 pub(super) enum Refused {
+    body_slow,
     body_too_large,
     body_unreadable,
     content_type,
     deadline,
+    no_room,
     panic,
 }
 
 impl Refused {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 7] = [
+        Self::body_slow,
         Self::body_too_large,
         Self::body_unreadable,
         Self::content_type,
         Self::deadline,
+        Self::no_room,
         Self::panic,
     ];
 }

@@ -1,13 +1,16 @@
 //! Serving: ports, limits, readiness and the end of the process. Nothing here knows what is served.
 
 pub mod admin;
+mod answers;
 mod bodies;
 mod connections;
 mod deadline;
 mod gate;
 mod handshake;
+mod joined;
 mod metrics;
 mod readiness;
+mod room;
 mod self_check;
 mod server;
 pub mod shutdown;
@@ -42,9 +45,11 @@ pub struct ServeOptions {
     /// Bytes of one body. The API server takes requests of up to 3 MiB, a review holds the object and the old
     /// object, and 1 MiB is left for the rest of it.
     pub max_body: usize,
-    /// Bytes that all bodies of more than 16 KiB share. One of more than 256 KiB takes none of it: of those there is one
-    /// at a time. With all connections full it is still less than half of what the Deployment may have.
+    /// Bytes that all bodies of more than 16 KiB share. One of more than 256 KiB takes none of it in the end: of those
+    /// there is one at a time. With all connections full it is still less than half of what the Deployment may have.
     pub body_memory: usize,
+    /// Bytes that all answers of more than 16 KiB share, until they are written.
+    pub answer_memory: usize,
 }
 
 impl Default for ServeOptions {
@@ -58,6 +63,7 @@ impl Default for ServeOptions {
             max_request_time: Duration::from_secs(10),
             max_body: 7 * 1024 * 1024,
             body_memory: 4 * 1024 * 1024,
+            answer_memory: 4 * 1024 * 1024,
         }
     }
 }

@@ -41,6 +41,9 @@ const GOODBYE: Duration = Duration::from_millis(50);
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// hyper's buffer for each connection. An API server's headers have less than 1 KiB, and a TLS record ends at 16.
 const BUFFER: usize = 16 * 1024;
+/// The kernel's buffer for what a connection sends; it takes twice as much for its own needs. By itself it grows to
+/// megabytes.
+const SEND_BUFFER: usize = 64 * 1024;
 
 /// A port could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -144,6 +147,8 @@ impl Server {
     async fn connection(&self, stream: TcpStream, peer: SocketAddr, seat: Arc<Seat>) {
         // An answer is one small write; waiting for more would only delay it.
         let _ = stream.set_nodelay(true);
+        // What is written and not taken is the kernel's, and counts against the container all the same.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let Some(tls) = &self.tls else {
             return self.http(stream, &seat).await;
         };
