@@ -164,6 +164,7 @@ fn no_condition_of_the_workloads_webhook_can_err() {
 #[rstest]
 #[case("flock-members")]
 #[case("flock-member-labels")]
+#[case("flock-member-bindings")]
 #[case("flock-host-paths")]
 #[case("flock-own-nodes")]
 #[case("flock-own-workloads")]
@@ -202,13 +203,14 @@ fn no_policy_is_missing_in_the_table_above() {
     assert_eq!(
         all.filter(|document| document.kind() == "ValidatingAdmissionPolicy")
             .count(),
-        9
+        10
     );
 }
 
 #[rstest]
 #[case("flock-members", Some(labelled()))]
 #[case("flock-member-labels", Some(labelled()))]
+#[case("flock-member-bindings", None)]
 #[case("flock-host-paths", None)]
 fn policies_on_pods_spare_the_same_namespaces_as_the_webhook(
     #[case] name: &str,
