@@ -1,6 +1,7 @@
 //! The webhook configurations and the policies.
 
-use flock::identity::{NODE_LABEL_DOMAIN, keys};
+use flock::identity::{DnsLabel, FlockKey, NODE_LABEL_DOMAIN, Ordinal, keys};
+use flock::storage::{DirectoryOwner, Helper, HelperConfig};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingAdmissionPolicy,
     ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicySpec, ValidatingWebhook,
@@ -8,6 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use rstest::rstest;
+use serde_json::Value;
 
 use crate::files::{object, resources, text};
 
@@ -164,12 +166,15 @@ fn no_condition_of_the_workloads_webhook_can_err() {
 #[rstest]
 #[case("flock-members")]
 #[case("flock-member-labels")]
+#[case("flock-member-bindings")]
 #[case("flock-host-paths")]
 #[case("flock-own-nodes")]
 #[case("flock-own-workloads")]
 #[case("flock-own-pods")]
 #[case("flock-own-services")]
 #[case("flock-own-volumes")]
+#[case("flock-own-claims")]
+#[case("flock-own-helper")]
 #[case("flock-own-namespace")]
 fn a_policy_is_bound_and_denies_with_a_sentence(#[case] name: &str) {
     let spec = policy(name);
@@ -202,13 +207,14 @@ fn no_policy_is_missing_in_the_table_above() {
     assert_eq!(
         all.filter(|document| document.kind() == "ValidatingAdmissionPolicy")
             .count(),
-        9
+        12
     );
 }
 
 #[rstest]
 #[case("flock-members", Some(labelled()))]
 #[case("flock-member-labels", Some(labelled()))]
+#[case("flock-member-bindings", None)]
 #[case("flock-host-paths", None)]
 fn policies_on_pods_spare_the_same_namespaces_as_the_webhook(
     #[case] name: &str,
@@ -225,6 +231,8 @@ fn policies_on_pods_spare_the_same_namespaces_as_the_webhook(
 #[case("flock-own-pods")]
 #[case("flock-own-services")]
 #[case("flock-own-volumes")]
+#[case("flock-own-claims")]
+#[case("flock-own-helper")]
 fn policies_on_flocks_own_account_hold_in_every_namespace(#[case] name: &str) {
     let spec = policy(name);
     let matches = spec.match_constraints.unwrap();
@@ -266,7 +274,61 @@ fn the_policies_speak_the_vocabulary_of_the_code() {
     let own = text("webhook-config/own-account.yaml");
     assert!(own.contains(&NODE_LABEL_DOMAIN.replace('.', "[.]")));
     assert!(own.contains(&format!("'{}'", keys::WOKEN_AT)));
-    assert!(own.contains(&format!("'{}'", keys::MANAGED_BY)));
+    for key in [
+        keys::GATE,
+        keys::MANAGED_BY,
+        keys::NAME,
+        keys::NAMESPACE,
+        keys::ORDINAL,
+        keys::PLACES,
+        keys::PREPARED_ON,
+        keys::VOLUME,
+    ] {
+        assert!(own.contains(&format!("'{key}'")), "{key}");
+    }
+}
+
+#[test]
+fn the_policies_take_the_helper_as_the_code_makes_it() {
+    let shape = text("deploy/namespace-policy.yaml");
+    let member = FlockKey::parse("default", "db").unwrap();
+    let helper = Helper {
+        member_uid: "11111111-2222-3333-4444-555555555555".into(),
+        namespace_uid: "66666666-7777-8888-9999-000000000000".into(),
+        ordinal: Ordinal::ZERO,
+        node: "node-1".into(),
+        volumes: vec![DnsLabel::parse("data").unwrap()],
+        owner: DirectoryOwner {
+            uid: Some(1000),
+            gid: Some(1000),
+            fs_group: Some(2000),
+        },
+        ran: true,
+        data_lost: true,
+    };
+    let config = HelperConfig {
+        namespace: "flock-system".into(),
+        image: "flock:dev".into(),
+        pull_secrets: Vec::new(),
+        root: "/var/lib/flock".into(),
+    };
+    let container = helper
+        .pod(&member, &config)
+        .unwrap()
+        .spec
+        .unwrap()
+        .containers
+        .remove(0);
+    for argument in container.args.as_ref().unwrap() {
+        let word = argument.split('=').next().unwrap().trim_start_matches('-');
+        assert!(shape.contains(word), "{argument}");
+    }
+    let Ok(Value::Object(fields)) = serde_json::to_value(&container) else {
+        panic!("{container:?}")
+    };
+    for field in fields.keys() {
+        assert!(shape.contains(&format!("'{field}'")), "{field}");
+    }
 }
 
 #[test]

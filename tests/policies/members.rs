@@ -1,11 +1,12 @@
 //! `flock-members` and `flock-member-labels`.
 
+use axum::http::Request;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, ResourceExt};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::cluster::{As, client, create_pod, from, member, merge, node, pod, refused, run};
+use crate::cluster::{As, client, create_pod, expect, from, member, merge, node, pod, refused, run};
 
 #[rstest]
 #[case::member(As::Admin, "etcd-0", member("etcd", "0"), json!({"hostname": "etcd-0"}), None)]
@@ -138,5 +139,46 @@ fn status_and_deletion_of_a_member_are_free() {
             .await
             .unwrap();
         pods.delete(name, &DeleteParams::default()).await.unwrap();
+    });
+}
+
+/// A Binding of a pod with these labels, through `path`, as a dry run.
+async fn bind(path: &str, pod: &str, labels: &Value) -> kube::Result<Value> {
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod, "labels": labels},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-0"},
+    });
+    let request = Request::post(format!("/api/v1/namespaces/default/{path}?dryRun=All"))
+        .header("Content-Type", "application/json")
+        .body(binding.to_string().into_bytes())
+        .unwrap();
+    client(As::Admin).await.request(request).await
+}
+
+#[rstest]
+#[case::as_schedulers_send_it(json!({}), None)]
+#[case::of_the_nodes_topology(json!({"topology.kubernetes.io/zone": "a"}), None)]
+#[case::joins(json!({"flock.dev/name": "etcd"}), Some("may not set the labels flock.dev/name"))]
+#[case::another_ordinal(json!({"flock.dev/ordinal": "7"}), Some("may not set the labels flock.dev/name"))]
+fn membership_does_not_change_by_a_binding_either(
+    #[case] labels: Value,
+    #[case] expected: Option<&str>,
+    #[values("pods/unbound/binding", "bindings")] path: &str,
+) {
+    run(async {
+        let pods: Api<Pod> = Api::default_namespaced(client(As::Admin).await);
+        // For a scheduler that does not exist.
+        let unbound = pod(
+            "unbound",
+            &json!({}),
+            &json!({}),
+            json!({"schedulerName": "none"}),
+        );
+        match pods.create(&PostParams::default(), &unbound).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => panic!("{error}"),
+        }
+        expect(expected, || bind(path, "unbound", &labels)).await;
     });
 }

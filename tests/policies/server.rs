@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use axum::http::Request;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::flowcontrol::v1::FlowSchema;
-use kube::api::{Api, PostParams, ResourceExt};
+use kube::api::{Api, ListParams, PostParams, ResourceExt};
 use kube::client::Body;
 use rstest::rstest;
 use serde_json::json;
@@ -57,6 +58,27 @@ fn the_replicas_pass_the_pod_security_level_restricted() {
                 "{error}"
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
+
+#[test]
+fn every_policy_compiles_without_a_warning() {
+    run(async {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(client(As::Admin).await);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        for policy in policies.list(&ListParams::default()).await.unwrap() {
+            let name = policy.name_any();
+            let checked = loop {
+                let status = policies.get(&name).await.unwrap().status;
+                if let Some(checked) = status.and_then(|status| status.type_checking) {
+                    break checked;
+                }
+                assert!(Instant::now() < deadline, "{name} was not checked");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            };
+            let warnings = checked.expression_warnings.unwrap_or_default();
+            assert!(warnings.is_empty(), "{name}: {warnings:#?}");
         }
     });
 }
