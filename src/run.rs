@@ -244,8 +244,11 @@ impl Parts {
             std::future::pending::<()>().await;
         });
         let trusted = self.readiness.condition("certificate");
-        self.tasks
-            .spawn(watch_certificate(self.certificate.clone(), trusted));
+        self.tasks.spawn(watch_certificate(
+            self.certificate.clone(),
+            Arc::clone(&self.resolver),
+            trusted,
+        ));
         let port = self.readiness.condition("port");
         let (resolver, own_end) = (Arc::clone(&self.resolver), ending.clone());
         let caller = self.own_caller.clone();
