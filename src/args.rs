@@ -75,11 +75,11 @@ pub struct ServeArgs {
     /// How to reach the cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Where the webhook listens (TLS).
-    #[arg(long, env = "FLOCK_WEBHOOK_ADDRESS", default_value = "0.0.0.0:8443")]
+    /// Where the webhook listens (TLS); `[::]` is every address of IPv6 and IPv4.
+    #[arg(long, env = "FLOCK_WEBHOOK_ADDRESS", default_value = "[::]:8443")]
     pub webhook_address: SocketAddr,
     /// Where /livez, /readyz and /metrics are (plain HTTP).
-    #[arg(long, env = "FLOCK_ADMIN_ADDRESS", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "FLOCK_ADMIN_ADDRESS", default_value = "[::]:8080")]
     pub admin_address: SocketAddr,
     /// The namespace that Flock runs in: of its Secret, Lease and Service.
     #[arg(long, env = "POD_NAMESPACE", default_value = "flock-system")]

@@ -1,6 +1,7 @@
 //! Serving: ports, limits, readiness and the end of the process. Nothing here knows what is served.
 
 pub mod admin;
+mod bind;
 mod bodies;
 mod connections;
 mod deadline;
@@ -15,10 +16,11 @@ mod stall;
 
 use std::time::Duration;
 
+pub use bind::{BindError, bind};
 pub use metrics::ServeMetrics;
 pub use readiness::{Condition, Readiness};
 pub use self_check::{SelfCheckError, dial, self_check};
-pub use server::{BindError, bind, serve};
+pub use server::serve;
 pub use shutdown::{Grace, Phase, Shutdown, Trigger};
 
 /// The limits of a server.

@@ -4,7 +4,6 @@
 //! and what to do about a peer that reads nothing, which ready-made servers do not.
 
 use std::{
-    io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -41,24 +40,6 @@ const GOODBYE: Duration = Duration::from_millis(50);
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// hyper's buffer for each connection. An API server's headers have less than 1 KiB, and a TLS record ends at 16.
 const BUFFER: usize = 16 * 1024;
-
-/// A port could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to listen on {address}: is another process using the port?")]
-pub struct BindError {
-    /// Which address.
-    pub address: SocketAddr,
-    /// Why.
-    #[source]
-    pub source: io::Error,
-}
-
-/// Opens a port.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| BindError { address, source })
-}
 
 struct Server {
     gate: Arc<Gate>,
@@ -127,6 +108,8 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &Arc<
         else {
             return;
         };
+        // A socket of both families calls those of IPv4 `::ffff:10.0.0.1`.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let server = server.clone();
         tokio::spawn(async move {
             server.metrics.connections.inc();
