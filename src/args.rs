@@ -12,6 +12,7 @@ use crate::cli::inject::InjectArgs;
 use crate::cli::release::ReleaseArgs;
 use crate::cli::status::StatusArgs;
 use crate::prepare::PrepareArgs;
+use crate::storage::storage_root;
 
 /// Makes plain ReplicaSets and Deployments stateful.
 #[derive(Debug, Parser)]
@@ -75,11 +76,11 @@ pub struct ServeArgs {
     /// How to reach the cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Where the webhook listens (TLS).
-    #[arg(long, env = "FLOCK_WEBHOOK_ADDRESS", default_value = "0.0.0.0:8443")]
+    /// Where the webhook listens (TLS); `[::]` is every address of IPv6 and IPv4.
+    #[arg(long, env = "FLOCK_WEBHOOK_ADDRESS", default_value = "[::]:8443")]
     pub webhook_address: SocketAddr,
     /// Where /livez, /readyz and /metrics are (plain HTTP).
-    #[arg(long, env = "FLOCK_ADMIN_ADDRESS", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "FLOCK_ADMIN_ADDRESS", default_value = "[::]:8080")]
     pub admin_address: SocketAddr,
     /// The namespace that Flock runs in: of its Secret, Lease and Service.
     #[arg(long, env = "POD_NAMESPACE", default_value = "flock-system")]
@@ -94,7 +95,7 @@ pub struct ServeArgs {
     #[arg(long, env = "FLOCK_WEBHOOK_URL")]
     pub webhook_url: Option<String>,
     /// The directory of every node that members' directories are beneath.
-    #[arg(long, env = "FLOCK_HOST_PATH_ROOT", default_value = "/var/lib/flock")]
+    #[arg(long, env = "FLOCK_HOST_PATH_ROOT", default_value = "/var/lib/flock", value_parser = storage_root)]
     pub host_path_root: PathBuf,
     /// The image of the helper pods that prepare members' directories; without it, that of Flock's own pod.
     #[arg(long, env = "FLOCK_HELPER_IMAGE")]
@@ -194,6 +195,39 @@ mod tests {
             Some(args.client_names),
             names.map(|names| names.iter().map(ToString::to_string).collect())
         );
+    }
+
+    #[rstest]
+    #[case::serve(&["serve"])]
+    #[case::inject(&["inject", "--file=-"])]
+    #[case::release(&["release", "db"])]
+    fn a_storage_root_that_cannot_be_is_refused_everywhere_and_told_why(#[case] command: &[&str]) {
+        let line = |root: &str| {
+            let root = format!("--host-path-root={root}");
+            Cli::try_parse_from(["flock"].iter().chain(command).chain(&[root.as_str()]))
+        };
+        line("/data/flock").unwrap();
+        for (root, says) in [
+            ("/", "a directory of its own"),
+            ("/data/../etc", "\"..\""),
+            ("data", "a slash"),
+        ] {
+            let error = line(root).unwrap_err().to_string();
+            assert!(
+                error.contains("--host-path-root") && error.contains(says),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_webhook_and_the_admin_port_are_on_every_address_of_both_families() {
+        let Command::Serve(args) = Cli::try_parse_from(["flock", "serve"]).unwrap().command else {
+            panic!("it serves")
+        };
+        for address in [args.webhook_address, args.admin_address] {
+            assert!(address.is_ipv6() && address.ip().is_unspecified(), "{address}");
+        }
     }
 
     #[test]

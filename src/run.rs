@@ -2,7 +2,7 @@
 
 mod certificates;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ async fn serve(args: ServeArgs) -> Result<()> {
     let mut parts = Parts::start(&args, client, &identity).await?;
     let webhook = crate::serve::bind(args.webhook_address).await?;
     let admin = crate::serve::bind(args.admin_address).await?;
-    parts.watch_readiness(args.webhook_address, &ending);
+    parts.watch_readiness(webhook.local_addr()?, &ending);
     let admin_router = shutdown_router(&parts, &ending);
     let metrics = parts.serve_metrics.clone();
     parts.tasks.spawn(async move {
@@ -244,17 +244,16 @@ impl Parts {
             std::future::pending::<()>().await;
         });
         let trusted = self.readiness.condition("certificate");
-        self.tasks
-            .spawn(watch_certificate(self.certificate.clone(), trusted));
+        self.tasks.spawn(watch_certificate(
+            self.certificate.clone(),
+            Arc::clone(&self.resolver),
+            trusted,
+        ));
         let port = self.readiness.condition("port");
         let (resolver, own_end) = (Arc::clone(&self.resolver), ending.clone());
         let caller = self.own_caller.clone();
-        let mut dialled = address;
-        if dialled.ip().is_unspecified() {
-            dialled.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        }
         self.tasks.spawn(async move {
-            crate::serve::self_check(dialled, resolver, caller, port, own_end.clone()).await;
+            crate::serve::self_check(address, resolver, caller, port, own_end.clone()).await;
             own_end.reached(Phase::Aborted).await;
             std::future::pending::<()>().await;
         });

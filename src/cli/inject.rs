@@ -11,6 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::admission::{Fault, Policy, Refusal};
+use crate::storage::storage_root;
 
 pub use pods::{Injected, Options, pods};
 
@@ -31,7 +32,7 @@ pub struct InjectArgs {
     #[arg(long, default_value = "NAMESPACE-UID")]
     pub namespace_uid: String,
     /// The directory of every node that members' directories are beneath.
-    #[arg(long, env = "FLOCK_HOST_PATH_ROOT", default_value = "/var/lib/flock")]
+    #[arg(long, env = "FLOCK_HOST_PATH_ROOT", default_value = "/var/lib/flock", value_parser = storage_root)]
     pub host_path_root: PathBuf,
     /// The form of the output.
     #[arg(short, long, value_enum, default_value_t = Output::Yaml)]

@@ -21,6 +21,7 @@ use thiserror::Error;
 use crate::identity::{FlockKey, LabelError, Ordinal, OrdinalError, keys};
 use crate::outdated::is_outdated;
 use crate::place::RecordError;
+use crate::storage::storage_root;
 
 use super::look::{LookError, Where, look};
 pub use lost::NotLost;
@@ -44,7 +45,7 @@ pub struct ReleaseArgs {
     #[arg(short, long)]
     pub yes: bool,
     /// The directory of every node that members' directories are beneath, to tell what stays behind.
-    #[arg(long, env = "FLOCK_HOST_PATH_ROOT", default_value = "/var/lib/flock")]
+    #[arg(long, env = "FLOCK_HOST_PATH_ROOT", default_value = "/var/lib/flock", value_parser = storage_root)]
     pub host_path_root: std::path::PathBuf,
     /// Which namespace of which cluster.
     #[command(flatten)]

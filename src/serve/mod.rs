@@ -2,6 +2,7 @@
 
 pub mod admin;
 mod answers;
+mod bind;
 mod bodies;
 mod connections;
 mod deadline;
@@ -18,10 +19,11 @@ mod stall;
 
 use std::time::Duration;
 
+pub use bind::{BindError, bind};
 pub use metrics::ServeMetrics;
 pub use readiness::{Condition, Readiness};
 pub use self_check::{SelfCheckError, dial, self_check};
-pub use server::{BindError, bind, serve};
+pub use server::serve;
 pub use shutdown::{Grace, Phase, Shutdown, Trigger};
 
 /// The limits of a server.

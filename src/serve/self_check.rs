@@ -114,10 +114,9 @@ pub async fn dial(
         }
         None => config.with_no_client_auth(),
     };
-    let address = reachable(address);
     let name = ServerName::IpAddress(address.ip().into());
     let handshake = async {
-        let stream = TcpStream::connect(address).await?;
+        let stream = TcpStream::connect(reachable(address).as_slice()).await?;
         let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
         // With TLS 1.3 the handshake is over on this side before the other has judged the caller: what it says when it
         // is asked to end, a farewell or an alert, is its answer.
@@ -130,14 +129,18 @@ pub async fn dial(
         .map_err(SelfCheckError::Dial)
 }
 
-/// Where a port that listens everywhere is reached from here.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
+/// Where a port is reached from here; one that listens everywhere wherever there is a loopback, which a pod without IPv6 has
+/// of IPv4 alone.
+fn reachable(address: SocketAddr) -> Vec<SocketAddr> {
+    let (v4, v6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+    let ips = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => vec![v4],
+        IpAddr::V6(ip) if ip.is_unspecified() => vec![v6, v4],
+        ip => vec![ip],
     };
-    SocketAddr::new(ip, address.port())
+    ips.into_iter()
+        .map(|ip| SocketAddr::new(ip, address.port()))
+        .collect()
 }
 
 /// Accepts one certificate, whoever signed it: the question here is what is served, not whether others trust it.

@@ -4,7 +4,6 @@
 //! and what to do about a peer that reads nothing, which ready-made servers do not.
 
 use std::{
-    io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -44,24 +43,6 @@ const BUFFER: usize = 16 * 1024;
 /// The kernel's buffer for what a connection sends; it takes twice as much for its own needs. By itself it grows to
 /// megabytes.
 const SEND_BUFFER: usize = 64 * 1024;
-
-/// A port could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to listen on {address}: is another process using the port?")]
-pub struct BindError {
-    /// Which address.
-    pub address: SocketAddr,
-    /// Why.
-    #[source]
-    pub source: io::Error,
-}
-
-/// Opens a port.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| BindError { address, source })
-}
 
 struct Server {
     gate: Arc<Gate>,
@@ -130,6 +111,8 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &Arc<
         else {
             return;
         };
+        // A socket of both families calls those of IPv4 `::ffff:10.0.0.1`.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let server = server.clone();
         tokio::spawn(async move {
             server.metrics.connections.inc();

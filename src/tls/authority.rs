@@ -163,7 +163,9 @@ fn pair(
             Fault::Empty | Fault::TooLarge | Fault::NotPem => {
                 certificate.is_some_and(|text| pem::one_certificate(text).is_ok())
             }
-            Fault::TooMany | Fault::NotX509 | Fault::NotACa => false,
+            Fault::TooMany | Fault::NotX509 | Fault::NotACa | Fault::NotForServers | Fault::ForeignName => {
+                false
+            }
         };
         Broken {
             entry: if of_the_key { key_entry } else { certificate_entry },
@@ -191,6 +193,10 @@ fn retired(text: &[u8]) -> Result<Vec<Retired>, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType,
+        ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints,
+    };
     use rstest::rstest;
 
     use super::*;
@@ -267,6 +273,120 @@ mod tests {
             None => secret.data.remove(changed),
         };
         assert_eq!(Authority::parse(&secret).unwrap_err(), Broken { entry, fault });
+    }
+
+    /// A CA as somebody else may have made it; in its encoding, some bytes become others.
+    fn foreign(change: impl FnOnce(&mut CertificateParams), bytes: Option<(&[u8], &[u8])>) -> SecretContent {
+        let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        let mut der = params.self_signed(&key).unwrap().der().to_vec();
+        if let Some((from, to)) = bytes {
+            assert_eq!(from.len(), to.len(), "lengths are encoded too");
+            let found: Vec<_> = der
+                .windows(from.len())
+                .enumerate()
+                .filter(|(_, window)| *window == from)
+                .map(|(at, _)| at)
+                .collect();
+            assert_eq!(found.len(), 2, "issuer and subject");
+            for at in found {
+                der[at..at + to.len()].copy_from_slice(to);
+            }
+        }
+        content(&[
+            (CA_CERTIFICATE, encode_certificates([&der.into()]).into()),
+            (CA_KEY, key.serialize_pem().into()),
+        ])
+    }
+
+    fn named(names: &[(DnType, &str)]) -> DistinguishedName {
+        let mut distinguished = DistinguishedName::new();
+        for (kind, value) in names {
+            distinguished.push(kind.clone(), *value);
+        }
+        distinguished
+    }
+
+    /// `DC=example,DC=com`: the second one's OID, which has an end of its own, gets that of the first.
+    fn two_of_a_kind() -> SecretContent {
+        let domain = |end| DnType::CustomDnType(vec![0, 9, 2342, 19_200_300, 100, 1, end]);
+        let oid = |end| [&b"\x09\x92\x26\x89\x93\xf2\x2c\x64\x01"[..], &[end]].concat();
+        foreign(
+            |params| params.distinguished_name = named(&[(domain(25), "example"), (domain(26), "com")]),
+            Some((&oid(26), &oid(25))),
+        )
+    }
+
+    /// `CN=a+CN=bcd` in place of `CN=abcdefghijklm`.
+    fn two_in_one() -> SecretContent {
+        let plain = [&b"\x30\x14\x06\x03\x55\x04\x03\x0c\x0d"[..], b"abcdefghijklm"].concat();
+        let two = b"\x30\x08\x06\x03\x55\x04\x03\x0c\x01a\x30\x0a\x06\x03\x55\x04\x03\x0c\x03bcd";
+        foreign(
+            |params| params.distinguished_name = named(&[(DnType::CommonName, "abcdefghijklm")]),
+            Some((&plain, two)),
+        )
+    }
+
+    fn with_usage(usage: KeyUsagePurpose) -> SecretContent {
+        foreign(|params| params.key_usages = vec![usage], None)
+    }
+
+    fn with_extended_usage(usage: ExtendedKeyUsagePurpose) -> SecretContent {
+        foreign(|params| params.extended_key_usages = vec![usage], None)
+    }
+
+    fn constrained() -> SecretContent {
+        let constraints = NameConstraints {
+            permitted_subtrees: vec![GeneralSubtree::DnsName("example.com".into())],
+            excluded_subtrees: Vec::new(),
+        };
+        foreign(|params| params.name_constraints = Some(constraints), None)
+    }
+
+    fn with_extension(critical: bool) -> SecretContent {
+        let mut extension = CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 1], vec![5, 0]);
+        extension.set_criticality(critical);
+        foreign(|params| params.custom_extensions = vec![extension], None)
+    }
+
+    #[rstest]
+    #[case::two_names_of_a_kind(two_of_a_kind(), Some(Fault::ForeignName))]
+    #[case::two_names_in_one(two_in_one(), Some(Fault::ForeignName))]
+    #[case::a_key_for_other_things(with_usage(KeyUsagePurpose::CrlSign), Some(Fault::NotForServers))]
+    #[case::for_clients(
+        with_extended_usage(ExtendedKeyUsagePurpose::ClientAuth),
+        Some(Fault::NotForServers)
+    )]
+    #[case::for_some_names(constrained(), Some(Fault::NotForServers))]
+    #[case::with_a_condition_that_nobody_knows(with_extension(true), Some(Fault::NotForServers))]
+    #[case::with_a_remark_that_nobody_knows(with_extension(false), None)]
+    #[case::without_usages(foreign(|_| {}, None), None)]
+    #[case::for_servers(with_extended_usage(ExtendedKeyUsagePurpose::ServerAuth), None)]
+    #[case::to_sign(with_usage(KeyUsagePurpose::KeyCertSign), None)]
+    fn a_ca_of_somebody_else_is_taken_if_leaves_of_it_can_be_valid(
+        #[case] secret: SecretContent,
+        #[case] fault: Option<Fault>,
+    ) {
+        let wanted = fault.map(|fault| Broken {
+            entry: CA_CERTIFICATE,
+            fault,
+        });
+        let parsed = Authority::parse(&secret);
+        assert_eq!(parsed.as_ref().err(), wanted.as_ref());
+        if let Ok(authority) = parsed {
+            let names = ServerName::of_service("flock", "flock-system");
+            let leaf = authority
+                .current
+                .sign_leaf(&names, &Lifetimes::default(), Timestamp::UNIX_EPOCH)
+                .unwrap();
+            let issuer = pem::facts(&leaf.certified.cert[0]).unwrap().issuer;
+            assert_eq!(
+                issuer,
+                pem::facts(authority.current.certificate()).unwrap().subject
+            );
+        }
     }
 
     #[test]

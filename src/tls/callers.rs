@@ -8,6 +8,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
@@ -23,6 +24,7 @@ use tracing::warn;
 
 use super::{
     issue::IssueError,
+    lifetime::Validity,
     names::{has_name, names_of},
     pem::{self, Fault},
     resolver::crypto_provider,
@@ -48,9 +50,48 @@ pub struct ClientVerifier {
     refusals: Sparse,
 }
 
-/// The CAs of the moment.
+/// The CAs of the file. Each has a verifier of its own, as rustls does not look at the validity of what it is told to trust,
+/// while a CA may end at any handshake.
 #[derive(Debug)]
-struct Trust(Arc<dyn ClientCertVerifier>);
+struct Trust(Vec<Anchor>);
+
+#[derive(Debug)]
+struct Anchor {
+    validity: Validity,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl Trust {
+    fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let clock = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let clock = Timestamp::from_second(clock).unwrap_or(Timestamp::MAX);
+        let mut refusal = CertificateError::UnknownIssuer.into();
+        for anchor in &self.0 {
+            let verified = anchor
+                .verifier
+                .verify_client_cert(certificate, intermediates, now);
+            match verified {
+                Ok(verified) if !anchor.validity.has_expired(clock) => return Ok(verified),
+                Ok(_) => refusal = CA_HAS_ENDED.into(),
+                // It is of another CA, which may have the same name, such as another cluster's: with "error decrypting
+                // message", which is what its caller would be told, nobody finds that.
+                Err(rustls::Error::InvalidCertificate(
+                    CertificateError::UnknownIssuer | CertificateError::BadSignature,
+                )) => {}
+                Err(error) => refusal = error,
+            }
+        }
+        Err(refusal)
+    }
+}
+
+/// The caller is told "expired certificate". Of its own certificate's end rustls tells with `ExpiredContext`.
+const CA_HAS_ENDED: CertificateError = CertificateError::Expired;
 
 impl ClientVerifier {
     /// The CAs of a PEM text, and the names of theirs that may call; all of them, where there are none.
@@ -81,19 +122,7 @@ impl ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self
-            .trust
-            .load()
-            .0
-            .verify_client_cert(certificate, intermediates, now)
-            .map_err(|error| match error {
-                // A CA of the same name, such as another cluster's: with "error decrypting message", which is what its
-                // caller would be told, nobody finds that.
-                rustls::Error::InvalidCertificate(CertificateError::BadSignature) => {
-                    CertificateError::UnknownIssuer.into()
-                }
-                error => error,
-            })?;
+        let verified = self.trust.load().verify(certificate, intermediates, now)?;
         if self.names.is_empty() || has_name(certificate, &self.names) {
             Ok(verified)
         } else {
@@ -106,11 +135,15 @@ impl ClientVerifier {
         let Some(left_out) = self.refusals.pass(Instant::now()) else {
             return;
         };
-        let denied = CertificateError::ApplicationVerificationFailure.into();
-        let why = if *error == denied {
-            format!("none of its names may call, only {}", self.names.join(", "))
-        } else {
-            error.to_string()
+        let why = match error {
+            rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+                format!("none of its names may call, only {}", self.names.join(", "))
+            }
+            rustls::Error::InvalidCertificate(error) if *error == CA_HAS_ENDED => {
+                "its CA has ended; callers need certificates of one that has not, and --client-ca that CA"
+                    .into()
+            }
+            error => error.to_string(),
         };
         // All of it is what a stranger wrote: escaped, and not too much.
         let (subject, issuer, names) = x509_parser::parse_x509_certificate(certificate).map_or_else(
@@ -148,18 +181,25 @@ pub enum ClientCaFault {
 }
 
 fn trust(cas: &[u8]) -> Result<Trust, ClientCaFault> {
-    let mut roots = RootCertStore::empty();
-    for ca in pem::certificates(cas)? {
-        // Somebody's own certificate in place of its CA's would let nobody in but that somebody's children.
-        if !pem::facts(&ca)?.is_ca {
-            return Err(Fault::NotACa.into());
-        }
-        roots.add(ca).map_err(|_| Fault::NotX509)?;
+    let anchors = pem::certificates(cas)?.into_iter().map(anchor);
+    anchors.collect::<Result<_, _>>().map(Trust)
+}
+
+fn anchor(ca: CertificateDer<'static>) -> Result<Anchor, ClientCaFault> {
+    let facts = pem::facts(&ca)?;
+    // Somebody's own certificate in place of its CA's would let nobody in but that somebody's children.
+    if !facts.is_ca {
+        return Err(Fault::NotACa.into());
     }
-    WebPkiClientVerifier::builder_with_provider(roots.into(), crypto_provider())
+    let mut roots = RootCertStore::empty();
+    roots.add(ca).map_err(|_| Fault::NotX509)?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), crypto_provider())
         .build()
-        .map(Trust)
-        .map_err(ClientCaFault::Verifier)
+        .map_err(ClientCaFault::Verifier)?;
+    Ok(Anchor {
+        validity: facts.validity,
+        verifier,
+    })
 }
 
 /// A certificate that nobody signed and nobody else has: it is known by its bytes.
@@ -249,6 +289,43 @@ mod tests {
         let certificate = CertificateParams::default().signed_by(&KeyPair::generate().unwrap(), &another);
         let result = verifier.verify_client_cert(certificate.unwrap().der(), &[], UnixTime::now());
         assert_eq!(result.unwrap_err(), CertificateError::UnknownIssuer.into());
+    }
+
+    /// A CA that ends with that year, and a certificate of it that does not end.
+    fn ending_with(year: i32) -> (String, CertificateDer<'static>) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = ca_params();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, format!("until {year}"));
+        params.not_after = rcgen::date_time_ymd(year, 12, 31);
+        let pem = params.self_signed(&key).unwrap().pem();
+        let certificate = CertificateParams::default()
+            .signed_by(&KeyPair::generate().unwrap(), &Issuer::new(params, key))
+            .unwrap();
+        (pem, certificate.der().clone())
+    }
+
+    #[test]
+    fn a_ca_lets_callers_in_until_it_ends() {
+        let at = |year| {
+            let seconds = rcgen::date_time_ymd(year, 6, 1).unix_timestamp();
+            UnixTime::since_unix_epoch(Duration::from_secs(seconds.unsigned_abs()))
+        };
+        let ((short, of_short), (long, of_long)) = (ending_with(2030), ending_with(2040));
+        let (_, of_none) = ending_with(2040);
+        for cas in [short.clone() + &long, long + &short] {
+            let verifier = ClientVerifier::new(cas.as_bytes(), Vec::new()).unwrap();
+            let verify =
+                |certificate, year| verifier.verify_client_cert(certificate, &[], at(year)).map(drop);
+            assert_eq!(verify(&of_short, 2030), Ok(()));
+            assert_eq!(verify(&of_short, 2031), Err(CA_HAS_ENDED.into()));
+            assert_eq!(verify(&of_long, 2031), Ok(()));
+            assert_eq!(
+                verify(&of_none, 2031),
+                Err(CertificateError::UnknownIssuer.into())
+            );
+        }
     }
 
     #[rstest]

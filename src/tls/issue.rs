@@ -105,6 +105,13 @@ impl Ca {
         if facts.public_key != key.public_key_raw() {
             return Err(pem::Fault::KeyMismatch);
         }
+        // What we made is right by itself; this is for what somebody else put in its place.
+        if !facts.signs_servers {
+            return Err(pem::Fault::NotForServers);
+        }
+        if !names_itself(&certificate, &facts.subject, &key) {
+            return Err(pem::Fault::ForeignName);
+        }
         Ok(Self {
             certificate,
             validity: facts.validity,
@@ -188,6 +195,14 @@ pub struct Leaf {
     pub issuer: CertificateDer<'static>,
     /// When that CA expires.
     pub ca_not_after: Timestamp,
+}
+
+/// Whether what the CA signs has the CA's subject as its issuer, by which verifiers find it. The library knows names with
+/// one value of each kind (not `DC=example,DC=com`), and shows how it writes one only in what it signs.
+fn names_itself(certificate: &CertificateDer<'_>, subject: &[u8], key: &KeyPair) -> bool {
+    Issuer::from_ca_cert_der(certificate, key)
+        .and_then(|issuer| CertificateParams::default().signed_by(key, &issuer))
+        .is_ok_and(|signed| pem::facts(signed.der()).is_ok_and(|facts| facts.issuer == subject))
 }
 
 /// The first bytes of a key's identifier.

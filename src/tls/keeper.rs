@@ -188,7 +188,12 @@ impl Keeper {
                     if let Some(wait) = self.wait_for_leader(role) {
                         return Ok(wait);
                     }
-                    self.publish(&bundle).await?;
+                    // A configuration is written only if it is still the one that was looked at, but the bundle comes
+                    // from the Secret, whose watch may hang while the others live.
+                    let secret = self.objects.secret().await?;
+                    if !self.view.see_secret(secret) {
+                        self.publish(&bundle).await?;
+                    }
                 }
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! A leaf of another CA than the one in service is taken only once API servers have had time to learn to trust that
 //! CA; what they trust now goes on being served until then. That holds however the CA came to change: by a rotation,
-//! or because somebody deleted the Secret.
+//! or because somebody deleted the Secret. And it is taken only while that CA is valid: where it is not, a clock was wrong
+//! when it was made, and a leaf that is valid is worth more.
 
 use std::fmt;
 
@@ -139,6 +140,11 @@ pub fn plan_leaf(
     if leaf.issuer == *ca.certificate() {
         let fresh = Validity::of_leaf(lifetimes, ca.validity(), now);
         return match renewal {
+            Some(reason @ Reason::Early { .. }) if fresh.holds(now) => LeafStep::Sign(Why::Renewal(reason)),
+            // The CA itself is of the future. The leader makes another; one that is of use for longer is signed then.
+            Some(Reason::Early { .. }) => LeafStep::Keep {
+                until: fresh.not_before,
+            },
             // Near the end of the CA a new leaf would end with it, as the present one does.
             Some(reason) if fresh.not_after > leaf.validity.not_after => LeafStep::Sign(Why::Renewal(reason)),
             Some(_) => LeafStep::Keep {
@@ -149,8 +155,17 @@ pub fn plan_leaf(
             },
         };
     }
-    if let Some(reason @ Reason::Expired { .. }) = renewal {
-        return LeafStep::Sign(Why::Renewal(reason));
+    if leaf.validity.holds(now) && !ca.validity().holds(now) {
+        return LeafStep::Keep {
+            until: leaf.validity.not_after,
+        };
+    }
+    match renewal {
+        Some(reason @ Reason::Expired { .. }) => return LeafStep::Sign(Why::Renewal(reason)),
+        Some(reason @ Reason::Early { .. }) if trust.accepts(ca.certificate()) => {
+            return LeafStep::Sign(Why::Renewal(reason));
+        }
+        _ => {}
     }
     match trust.settled(ca.certificate(), lifetimes) {
         Some(settled) if settled <= now => LeafStep::Sign(Why::NewCa),

@@ -62,6 +62,11 @@ pub enum Reason {
         /// When two thirds were over.
         since: Timestamp,
     },
+    /// Its validity has not begun: the clock was ahead where it was made.
+    Early {
+        /// When it begins.
+        not_before: Timestamp,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -69,6 +74,10 @@ impl fmt::Display for Reason {
         match self {
             Self::Expired { not_after } => write!(f, "it expired at {not_after}"),
             Self::Due { since } => write!(f, "two thirds of its life were over at {since}"),
+            Self::Early { not_before } => write!(
+                f,
+                "it is not valid before {not_before}, so it was made by a clock that was ahead"
+            ),
         }
     }
 }
@@ -83,12 +92,13 @@ impl Validity {
         }
     }
 
-    /// The validity of a leaf made now: never outside that of the CA that signs it.
+    /// The validity of a leaf made now: never outside that of the CA that signs it, and beginning with it where that is
+    /// yet to come.
     pub fn of_leaf(lifetimes: &Lifetimes, ca: &Self, now: Timestamp) -> Self {
         let now = whole_second(now);
         Self {
             not_before: earlier(now, lifetimes.backdate).max(ca.not_before),
-            not_after: later(now, lifetimes.leaf).min(ca.not_after),
+            not_after: later(now.max(ca.not_before), lifetimes.leaf).min(ca.not_after),
         }
     }
 
@@ -113,16 +123,26 @@ impl Validity {
     pub fn is_in_the_future(&self, now: Timestamp) -> bool {
         now < self.not_before
     }
+
+    /// Whether the moment is in it.
+    pub fn holds(&self, now: Timestamp) -> bool {
+        !self.has_expired(now) && !self.is_in_the_future(now)
+    }
 }
 
 /// Whether a certificate of that validity has to be replaced now, and why.
 ///
-/// One that is not valid *yet* is no reason: replacing it would make replicas with different clocks replace each
-/// other's certificates for ever.
+/// One that is not valid *yet* has to be. Replicas whose clocks differ do not replace each other's for ever by that: one
+/// that is made in its place begins earlier, so whoever made the first finds it valid, and [`BACKDATE`] forgives an hour.
 pub fn needs_renewal(validity: &Validity, now: Timestamp) -> Option<Reason> {
     if validity.has_expired(now) {
         return Some(Reason::Expired {
             not_after: validity.not_after,
+        });
+    }
+    if validity.is_in_the_future(now) {
+        return Some(Reason::Early {
+            not_before: validity.not_before,
         });
     }
     let since = validity.renewal_due();
@@ -168,7 +188,7 @@ mod tests {
     #[case::at_two_thirds(2 * 30 * DAY, Some(Reason::Due { since: t(2 * 30 * DAY) }))]
     #[case::at_its_last_second(90 * DAY, Some(Reason::Due { since: t(2 * 30 * DAY) }))]
     #[case::after_its_end(90 * DAY + 1, Some(Reason::Expired { not_after: t(90 * DAY) }))]
-    #[case::before_its_beginning(-1, None)]
+    #[case::before_its_beginning(-1, Some(Reason::Early { not_before: t(0) }))]
     fn a_certificate_is_renewed_at_two_thirds_of_its_life(#[case] now: i64, #[case] reason: Option<Reason>) {
         let validity = Validity {
             not_before: t(0),
@@ -186,6 +206,21 @@ mod tests {
         };
         let leaf = Validity::of_leaf(&lifetimes, &ca, t(0));
         assert_eq!(leaf, ca);
+    }
+
+    #[test]
+    fn a_leaf_of_a_ca_that_is_yet_to_begin_begins_with_it_and_ends_after() {
+        let lifetimes = Lifetimes::default();
+        let ca = Validity {
+            not_before: t(30 * DAY),
+            not_after: t(90 * DAY),
+        };
+        let leaf = Validity::of_leaf(&lifetimes, &ca, t(0));
+        let wanted = Validity {
+            not_before: t(30 * DAY),
+            not_after: t(37 * DAY),
+        };
+        assert_eq!(leaf, wanted);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::{
 use crate::identity::keys::MANAGER;
 
 /// An API server that takes longer than this for one small object is as good as gone; the keeper tries again.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The objects that the keeper cares for.
 pub(super) struct Objects {
@@ -59,6 +59,12 @@ impl Objects {
                 ),
             ],
         )
+    }
+
+    /// The Secret as it is now, whatever the watch has shown.
+    pub(super) async fn secret(&self) -> Result<Option<Secret>, KeeperError> {
+        let read = self.secrets.get_opt(&self.secret_name);
+        within_time("read", format!("Secret {}", self.secret_name), read).await
     }
 
     /// Creates the Secret; fails with a conflict where another replica was faster.
@@ -110,7 +116,7 @@ async fn within_time<T>(
     object: String,
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, KeeperError> {
-    match tokio::time::timeout(WRITE_TIMEOUT, call).await {
+    match tokio::time::timeout(TIMEOUT, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(source)) => Err(KeeperError::Api {
             attempt,
@@ -121,7 +127,7 @@ async fn within_time<T>(
         Err(_) => Err(KeeperError::Timeout {
             attempt,
             object,
-            after: WRITE_TIMEOUT,
+            after: TIMEOUT,
         }),
     }
 }

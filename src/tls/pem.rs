@@ -5,6 +5,9 @@ use jiff::Timestamp;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, pem::PemObject};
 
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::ParsedExtension;
+
 use super::lifetime::Validity;
 
 /// The most bytes that are read as PEM. A P-256 CA has 0.6 KiB and a full bundle of them less than 8.
@@ -33,6 +36,12 @@ pub enum Fault {
     /// A certificate that may not sign others.
     #[error("the certificate is no CA")]
     NotACa,
+    /// A CA whose extensions keep verifiers from taking a serving certificate of it.
+    #[error("the CA's extensions do not let it sign serving certificates of any name")]
+    NotForServers,
+    /// A CA whose subject would not be the same as the issuer in what it signs.
+    #[error("the CA's subject cannot be written as it is as the issuer of what it signs")]
+    ForeignName,
     /// A key that is not PKCS #8 ECDSA P-256.
     #[error("the key is not ECDSA P-256 in PKCS #8")]
     WrongKeyType,
@@ -50,6 +59,12 @@ pub struct Facts {
     pub serial: String,
     /// Whether it may sign others.
     pub is_ca: bool,
+    /// Whether verifiers take any serving certificate that it signs, if it is a CA.
+    pub signs_servers: bool,
+    /// Its subject, as it is encoded.
+    pub subject: Vec<u8>,
+    /// Its issuer, as it is encoded.
+    pub issuer: Vec<u8>,
     /// The bits of its public key.
     pub public_key: Vec<u8>,
 }
@@ -109,8 +124,26 @@ pub fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, Fault> {
         },
         serial: parsed.raw_serial_as_string().replace(':', ""),
         is_ca: parsed.is_ca(),
+        signs_servers: signs_servers(&parsed),
+        subject: parsed.subject().as_raw().to_vec(),
+        issuer: parsed.issuer().as_raw().to_vec(),
         public_key: parsed.public_key().subject_public_key.data.to_vec(),
     })
+}
+
+/// What Go's `crypto/x509` asks of the extensions of an issuer, be it a root or not, but for the constraints of names:
+/// whether those let ours pass is not worth a second implementation.
+fn signs_servers(certificate: &X509Certificate<'_>) -> bool {
+    certificate
+        .extensions()
+        .iter()
+        .all(|extension| match extension.parsed_extension() {
+            ParsedExtension::KeyUsage(usage) => usage.key_cert_sign(),
+            ParsedExtension::ExtendedKeyUsage(usage) => usage.any || usage.server_auth,
+            ParsedExtension::BasicConstraints(_) => true,
+            ParsedExtension::NameConstraints(_) | ParsedExtension::ParseError { .. } => false,
+            _ => !extension.critical,
+        })
 }
 
 /// Writes certificates as PEM, one after the other, always the same bytes for the same certificates.

@@ -16,7 +16,8 @@ use tracing::{info, warn};
 use super::{
     callers::ClientVerifier,
     issue::{Ca, Leaf, ServerName},
-    lifetime::Lifetimes,
+    lifetime::{Lifetimes, Validity},
+    pem,
 };
 
 /// The TLS configuration could not be made: the crypto provider cannot do what is asked of it.
@@ -34,8 +35,10 @@ pub struct LeafResolver {
 #[derive(Debug)]
 struct Served {
     certified: Arc<CertifiedKey>,
-    /// Its end, and what it is signed again from then.
-    renewal: Option<(Timestamp, Arc<Renewal>)>,
+    /// `None` where it cannot be read.
+    validity: Option<Validity>,
+    /// What it is signed anew from where it is not valid.
+    renewal: Option<Arc<Renewal>>,
 }
 
 /// What leaves are signed from.
@@ -49,14 +52,18 @@ pub(super) struct Renewal {
 impl LeafResolver {
     /// Serves this certificate from the next handshake on.
     pub fn set(&self, certified: Arc<CertifiedKey>) {
+        let leaf = certified.cert.first().map(pem::facts);
+        let validity = leaf.and_then(Result::ok).map(|facts| facts.validity);
         self.current.store(Some(Arc::new(Served {
             certified,
+            validity,
             renewal: None,
         })));
     }
 
-    /// Serves this leaf from the next handshake on, and another one of the same CA where it has ended by then: after
-    /// a pause of the process or its machine, callers may be here before the keeper has seen what time it is.
+    /// Serves this leaf from the next handshake on, and another one of the same CA where it is not valid by then: after
+    /// a pause of the process or its machine, or when its clock is set, callers may be here before the keeper has seen
+    /// what time it is.
     pub(super) fn set_renewable(&self, leaf: &Leaf, renewal: Renewal) {
         self.current
             .store(Some(Served::new(leaf, Arc::new(renewal)).into()));
@@ -64,22 +71,27 @@ impl LeafResolver {
 
     /// The certificate that is served now; handshakes fail while there is none.
     pub fn current(&self) -> Option<Arc<CertifiedKey>> {
-        self.at(Timestamp::now())
+        Some(self.at(Timestamp::now())?.certified.clone())
     }
 
-    fn at(&self, now: Timestamp) -> Option<Arc<CertifiedKey>> {
+    /// When what a handshake at this moment gets is valid; `None` while there is nothing, or it cannot be read.
+    pub fn validity(&self, now: Timestamp) -> Option<Validity> {
+        self.at(now)?.validity
+    }
+
+    fn at(&self, now: Timestamp) -> Option<Arc<Served>> {
         let served = self.current.load_full()?;
-        if served.ended(now).is_none() {
-            return Some(served.certified.clone());
+        if served.unusable(now).is_none() {
+            return Some(served);
         }
         // One of those who come signs for all.
         let _signing = self.signing.lock();
         let served = self.current.load_full()?;
-        let renewed = served.ended(now).and_then(|renewal| renewal.sign(now));
+        let renewed = served.unusable(now).and_then(|renewal| renewal.sign(now));
         let renewed = renewed.map(Arc::new).inspect(|renewed| {
             self.current.store(Some(renewed.clone()));
         });
-        Some(renewed.unwrap_or(served).certified.clone())
+        Some(renewed.unwrap_or(served))
     }
 }
 
@@ -87,21 +99,22 @@ impl Served {
     fn new(leaf: &Leaf, renewal: Arc<Renewal>) -> Self {
         Self {
             certified: leaf.certified.clone(),
-            renewal: Some((leaf.validity.not_after, renewal)),
+            validity: Some(leaf.validity),
+            renewal: Some(renewal),
         }
     }
 
-    /// What it can be renewed from, if it has ended.
-    fn ended(&self, now: Timestamp) -> Option<&Arc<Renewal>> {
-        let (end, renewal) = self.renewal.as_ref()?;
-        (now > *end).then_some(renewal)
+    /// What it can be signed anew from, if it is not valid.
+    fn unusable(&self, now: Timestamp) -> Option<&Arc<Renewal>> {
+        let valid = self.validity.is_some_and(|validity| validity.holds(now));
+        self.renewal.as_ref().filter(|_| !valid)
     }
 }
 
 impl Renewal {
-    /// Another leaf, while the CA itself has not ended.
+    /// Another leaf, while the CA itself is valid.
     fn sign(self: &Arc<Self>, now: Timestamp) -> Option<Served> {
-        if self.ca.validity().has_expired(now) {
+        if !self.ca.validity().holds(now) {
             return None;
         }
         match self.ca.sign_leaf(&self.names, &self.lifetimes, now) {
@@ -110,7 +123,7 @@ impl Renewal {
                 Some(Served::new(&leaf, self.clone()))
             }
             Err(error) => {
-                warn!(%error, "the certificate has expired and cannot be renewed");
+                warn!(%error, "the certificate is not valid now and cannot be renewed");
                 None
             }
         }
@@ -168,8 +181,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::tls::lifetime::later;
-    use crate::tls::pem;
+    use crate::tls::lifetime::{earlier, later};
 
     /// A leaf of a minute, of a CA of an hour.
     fn resolver(begun: Timestamp) -> LeafResolver {
@@ -187,7 +199,7 @@ mod tests {
     }
 
     fn facts(resolver: &LeafResolver, now: Timestamp) -> pem::Facts {
-        pem::facts(&resolver.at(now).unwrap().cert[0]).unwrap()
+        pem::facts(&resolver.at(now).unwrap().certified.cert[0]).unwrap()
     }
 
     #[test]
@@ -204,11 +216,43 @@ mod tests {
     }
 
     #[test]
-    fn after_the_ca_s_end_the_leaf_stays_as_it_is() {
+    fn after_the_clock_was_set_back_the_next_caller_gets_a_leaf_that_is_valid() {
+        let begun = Timestamp::now();
+        let resolver = resolver(begun);
+        let ahead = later(begun, Duration::from_secs(3600));
+        let names = vec![ServerName::parse("flock.flock-system.svc")];
+        let lifetimes = Lifetimes {
+            backdate: Duration::ZERO,
+            ..Lifetimes::default()
+        };
+        let ca = Ca::generate(&Lifetimes::default(), begun).unwrap();
+        let leaf = ca.sign_leaf(&names, &lifetimes, ahead).unwrap();
+        resolver.set_renewable(&leaf, Renewal { ca, names, lifetimes });
+        assert_eq!(facts(&resolver, ahead).serial, leaf.serial);
+        assert!(facts(&resolver, begun).validity.holds(begun));
+        assert!(resolver.validity(begun).unwrap().holds(begun));
+    }
+
+    #[test]
+    fn outside_of_the_ca_s_life_the_leaf_stays_as_it_is() {
         let begun = Timestamp::now();
         let resolver = resolver(begun);
         let first = facts(&resolver, begun);
         let late = later(begun, Duration::from_secs(3605));
         assert_eq!(facts(&resolver, late).serial, first.serial);
+        let early = earlier(begun, Duration::from_secs(2 * 3600));
+        assert_eq!(facts(&resolver, early).serial, first.serial);
+        assert!(!resolver.validity(early).unwrap().holds(early));
+    }
+
+    #[test]
+    fn the_validity_of_what_another_signed_is_known() {
+        let begun = Timestamp::now();
+        let served = resolver(begun).current().unwrap();
+        let resolver = LeafResolver::default();
+        assert_eq!(resolver.validity(begun), None);
+        resolver.set(served);
+        let late = later(begun, Duration::from_secs(65));
+        assert!(!resolver.validity(late).unwrap().holds(late));
     }
 }

@@ -3,6 +3,9 @@
 //! A new CA is written as *next*, published beside the current one, rests for the settling time, and only then
 //! becomes current and signs leaves; the old one stays published until no leaf of it can be valid. Whatever moment a
 //! rotation is interrupted at, every leaf in use is trusted by what is published, and the next plan goes on from there.
+//!
+//! A CA that is not valid *yet* is replaced in the same way, with all the waits: if it is this replica's clock that is
+//! wrong, and not the one by which the CA was made, leaves of that CA are in use.
 
 use std::fmt;
 
@@ -126,7 +129,7 @@ pub fn plan(
     let renewal = needs_renewal(authority.current.validity(), now);
     if let (Some(expired @ Reason::Expired { .. }), Role::Leader) = (renewal, role) {
         return Step::Write(match &authority.next {
-            Some(next) if !next.validity().has_expired(now) => Change::Promote,
+            Some(next) if next.validity().holds(now) => Change::Promote,
             _ => Change::Replace(Cause::Renewal(expired)),
         });
     }
@@ -150,6 +153,14 @@ fn lead(
     lifetimes: &Lifetimes,
     now: Timestamp,
 ) -> Step {
+    // Whatever it was staged for, it has to be staged again, and not just to go.
+    if let Some(early @ Reason::Early { .. }) = authority
+        .next
+        .as_ref()
+        .and_then(|next| needs_renewal(next.validity(), now))
+    {
+        return Step::Write(Change::Stage(Cause::Renewal(early)));
+    }
     if needs_tidying(authority, now) {
         return Step::Write(Change::Tidy);
     }

@@ -141,7 +141,13 @@ const FOLLOWER: Role = Role::Follower;
 #[case::expired_for_a_follower(secret(), Carry::Wanted, FOLLOWER, t(91 * DAY), Is::Rest(END))]
 #[case::expired_but_staged(staged(t(80 * DAY)), Carry::Nothing, LEADER, t(91 * DAY), Is::Promote)]
 #[case::expired_and_staged_for_long(staged(t(0)), Carry::Wanted, LEADER, t(91 * DAY), Is::Replace)]
-#[case::a_clock_that_is_behind(secret(), Carry::Wanted, LEADER, t(-DAY), Is::Rest(t(60 * DAY)))]
+#[case::of_the_future(secret(), Carry::Wanted, LEADER, t(-1), Is::Stage)]
+#[case::of_the_future_for_a_follower(secret(), Carry::Wanted, FOLLOWER, t(-1), Is::Rest(END))]
+#[case::of_the_future_and_unpublished(secret(), Carry::Nothing, LEADER, t(-1), Is::Publish)]
+#[case::staged_in_the_future(staged(t(500)), Carry::Wanted, LEADER, t(11), Is::Stage)]
+#[case::staged_in_the_future_for_a_follower(staged(t(500)), Carry::Wanted, FOLLOWER, t(11), Is::Rest(END))]
+#[case::settled_in_the_future(annotated(staged(t(500)), NEXT_PUBLISHED_AT, &t(1).to_string()), Carry::Wanted, LEADER, t(11), Is::Stage)]
+#[case::expired_and_staged_in_the_future(staged(t(200 * DAY)), Carry::Wanted, LEADER, t(91 * DAY), Is::Replace)]
 #[case::asked_for(annotated(secret(), ROTATE, "1"), Carry::Wanted, LEADER, t(1), Is::Stage)]
 #[case::asked_for_a_follower(
     annotated(secret(), ROTATE, "1"),
@@ -167,7 +173,13 @@ const FOLLOWER: Role = Role::Follower;
 #[case::settled_for_a_follower(confirmed(t(1)), Carry::Wanted, FOLLOWER, t(11), Is::Rest(END))]
 #[case::settled_but_wiped(confirmed(t(1)), Carry::Nothing, LEADER, t(11), Is::Publish)]
 #[case::settled_but_not_known(confirmed(t(1)), Carry::Unknown, LEADER, t(11), Is::Rest(END))]
-#[case::confirmed_by_a_clock_ahead(confirmed(t(500)), Carry::Wanted, LEADER, t(11), Is::Confirm)]
+#[case::confirmed_by_a_clock_ahead(
+    annotated(staged(t(1)), NEXT_PUBLISHED_AT, &t(500).to_string()),
+    Carry::Wanted,
+    LEADER,
+    t(11),
+    Is::Confirm
+)]
 #[case::confirmed_by_nonsense(
     annotated(staged(t(1)), NEXT_PUBLISHED_AT, "soon"),
     Carry::Wanted,
@@ -285,7 +297,7 @@ fn what_is_not_flocks_own_stays_in_the_secret() {
     }
 }
 
-/// A replica and the API server, played through second by second.
+/// A replica that leads and the API server, played through second by second.
 struct Play {
     secret: Option<SecretContent>,
     configurations: Published,
@@ -311,6 +323,10 @@ impl Play {
     }
 
     fn second(&mut self, now: Timestamp) {
+        self.second_of(LEADER, now);
+    }
+
+    fn second_of(&mut self, role: Role, now: Timestamp) {
         for _ in 0..8 {
             self.trust.observe(Some(&self.configurations), now);
             if let Some(authority) = self
@@ -327,7 +343,7 @@ impl Play {
             match plan(
                 self.secret.as_ref(),
                 Some(&self.configurations),
-                LEADER,
+                role,
                 &LIFETIMES,
                 now,
             ) {
@@ -398,6 +414,75 @@ fn every_leaf_is_accepted_though_the_secret_is_lost(#[case] lost: Option<SecretC
     );
 }
 
+#[rstest]
+#[case::by_less_than_a_leaf_lives(5 * DAY)]
+#[case::until_the_ca_is_due(70 * DAY)]
+#[case::until_the_ca_has_ended(100 * DAY)]
+#[case::by_years(1000 * DAY)]
+fn after_a_clock_that_was_ahead_is_set_right_the_leaf_is_valid_and_accepted(#[case] ahead: i64) {
+    let mut play = Play::new();
+    for second in 0..30 {
+        play.second(t(second));
+    }
+    for second in 30..90 {
+        play.second(t(ahead + second));
+    }
+    for second in 90..120 {
+        play.second(t(second));
+    }
+    let leaf = play.leaf.as_ref().unwrap();
+    assert!(leaf.validity.holds(t(120)), "{:?}", leaf.validity);
+    assert!(play.is_accepted(9));
+    let authority = Authority::parse(play.secret.as_ref().unwrap()).unwrap();
+    assert!(authority.current.validity().holds(t(120)));
+    assert!(authority.next.is_none(), "it is over");
+    // And what is of the future does not stay longer than other CAs that sign no more.
+    for second in 0..3 {
+        play.second(t(8 * DAY + second));
+    }
+    let authority = Authority::parse(play.secret.as_ref().unwrap()).unwrap();
+    assert_eq!(authority.previous.len(), 0);
+}
+
+/// Another replica, with a clock of its own, that looks at the same Secret and configurations.
+fn watching(leader: &Play) -> Play {
+    Play {
+        secret: leader.secret.clone(),
+        configurations: leader.configurations.clone(),
+        history: leader.history.clone(),
+        trust: Trust::default(),
+        leaf: None,
+        remembered: Vec::new(),
+    }
+}
+
+#[rstest]
+#[case::ahead(70 * DAY)]
+#[case::behind(-70 * DAY)]
+#[case::behind_by_more_than_a_life(-1000 * DAY)]
+fn a_wrong_clock_of_the_leader_costs_the_others_no_leaf(#[case] by: i64) {
+    let mut leader = Play::new();
+    for second in 0..30 {
+        leader.second(t(second));
+    }
+    let mut other = watching(&leader);
+    for second in 30..200 {
+        leader.second(t(if second < 90 { by + second } else { second }));
+        other.secret.clone_from(&leader.secret);
+        other.configurations.clone_from(&leader.configurations);
+        other.second_of(FOLLOWER, t(second));
+        let leaf = other.leaf.as_ref().unwrap();
+        assert!(
+            leaf.validity.holds(t(second)),
+            "{:?} at second {second}",
+            leaf.validity
+        );
+        assert!(other.is_accepted(9), "at second {second}");
+    }
+    let current = Authority::parse(leader.secret.as_ref().unwrap()).unwrap().current;
+    assert_eq!(other.leaf.unwrap().issuer, *current.certificate());
+}
+
 #[test]
 fn a_year_passes_with_renewals_only_when_they_are_due() {
     let mut play = Play::new();
@@ -431,6 +516,8 @@ fn a_leaf_that_ends_with_its_ca_is_not_signed_again_and_again() {
 #[case::none_yet(None, true, 0, LeafStep::Sign(Why::First))]
 #[case::fresh(Some(0), true, 0, LeafStep::Keep { until: t(403_200) })]
 #[case::due(Some(0), true, 403_200, LeafStep::Sign(Why::Renewal(Reason::Due { since: t(403_200) })))]
+#[case::early(Some(5 * DAY), false, 0, LeafStep::Sign(Why::Renewal(Reason::Early { not_before: t(5 * DAY) })))]
+#[case::early_as_its_ca_is(Some(0), true, -5, LeafStep::Keep { until: t(0) })]
 #[case::expired(Some(0), false, 8 * DAY, LeafStep::Sign(Why::Renewal(Reason::Expired { not_after: t(7 * DAY) })))]
 fn a_leaf_of_the_current_ca_is_renewed_whatever_is_published(
     #[case] made: Option<i64>,

@@ -58,7 +58,7 @@ pub(super) struct Observation<T> {
     object: Known<T>,
     /// 0 where it is not known.
     version: u64,
-    /// From a list: it holds even if its version is lower than what was seen before, as it is after etcd was restored.
+    /// Asked for, and not an event: it holds even if its version is lower than what was seen before, as it is after etcd was restored.
     listed: bool,
 }
 
@@ -143,6 +143,24 @@ impl View {
     /// The Secret.
     pub(super) fn secret(&self) -> Known<&Secret> {
         self.secret.object.as_ref()
+    }
+
+    /// Takes in the Secret as it was read, or that there is none; says whether that is news.
+    pub(super) fn see_secret(&mut self, read: Option<Secret>) -> bool {
+        let (object, version) = match read {
+            Some(secret) => {
+                let version = version(&secret);
+                (Known::Present(secret), version)
+            }
+            None => (Known::Absent, 0),
+        };
+        let news = object != self.secret.object;
+        self.secret.see(Observation {
+            object,
+            version,
+            listed: true,
+        });
+        news
     }
 
     /// The configurations that exist.
@@ -297,6 +315,23 @@ mod tests {
     #[case::a_list_without_it(vec![Event::Apply(secret("6")), Event::Init, Event::InitDone], Known::Absent)]
     fn the_newest_state_is_known(#[case] events: Vec<Event<Secret>>, #[case] wanted: Known<&str>) {
         assert_eq!(known(events), wanted.owned());
+    }
+
+    #[test]
+    fn a_secret_that_was_read_is_news_only_if_the_watch_has_not_shown_it() {
+        let mut view = View::default();
+        view.see(Seen::written_secret(secret("5")));
+        assert!(!view.see_secret(Some(secret("5"))));
+        assert!(view.see_secret(Some(secret("7"))));
+        view.see(Seen::written_secret(secret("6")));
+        assert_eq!(
+            view.secret(),
+            Known::Present(&secret("7")),
+            "the watch lags behind"
+        );
+        assert!(view.see_secret(Some(secret("2"))), "etcd was restored");
+        assert!(view.see_secret(None));
+        assert!(!view.see_secret(None));
     }
 
     #[test]

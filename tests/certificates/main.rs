@@ -11,6 +11,7 @@
 
 mod agreement;
 mod callers;
+mod frozen;
 mod outage;
 mod paused;
 mod processes;

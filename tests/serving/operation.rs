@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flock::{
     serve::{Phase, Readiness, ServeMetrics, ServeOptions, admin, bind, dial, self_check, serve, shutdown},
-    tls::LeafResolver,
+    tls::{ClientAuth, LeafResolver},
 };
 use prometheus_client::registry::Registry;
 use tokio::{
@@ -12,7 +12,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::setup::{eventually, serve_leaf_of, server};
+use super::setup::{eventually, serve_leaf_of, server, server_on};
 
 async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -70,6 +70,22 @@ async fn readiness_follows_its_conditions_and_the_end_while_liveness_does_not() 
     assert!(answer.ends_with("shutdown: the process is ending\n"), "{answer}");
     assert_eq!(get(address, "/livez").await.0, 200);
     assert_eq!(get(address, "/elsewhere").await.0, 404);
+}
+
+#[tokio::test]
+async fn the_self_check_reaches_a_port_wherever_it_listens() {
+    for address in ["[::]:0", "0.0.0.0:0", "127.0.0.1:0", "[::1]:0"] {
+        let listening = bind(address.parse().unwrap()).await;
+        if address == "[::1]:0" && listening.is_err() {
+            let has_ipv6 = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+            assert_eq!(has_ipv6, "", "a machine without IPv6 has no such address");
+            continue;
+        }
+        let server = server_on(listening.unwrap(), ServeOptions::default(), ClientAuth::None);
+        dial(server.address, &server.resolver, None)
+            .await
+            .unwrap_or_else(|error| panic!("{address}: {error}"));
+    }
 }
 
 #[tokio::test]

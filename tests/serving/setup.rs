@@ -26,7 +26,7 @@ use flock::{
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use rustls::ClientConfig;
-use tokio::task::JoinHandle;
+use tokio::{net::TcpListener, task::JoinHandle};
 
 use super::client::{Caller, NAME, PATIENCE, Peer, trusting};
 
@@ -85,10 +85,14 @@ pub async fn server(options: ServeOptions) -> Server {
 }
 
 pub async fn server_with(options: ServeOptions, client_auth: ClientAuth) -> Server {
+    let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    server_on(listener, options, client_auth)
+}
+
+pub fn server_on(listener: TcpListener, options: ServeOptions, client_auth: ClientAuth) -> Server {
     let ca = new_ca();
     let resolver = Arc::new(LeafResolver::default());
     serve_leaf_of(&ca, &resolver);
-    let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (trigger, shutdown) = shutdown::channel();
     let mut registry = Registry::default();
