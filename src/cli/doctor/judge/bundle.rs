@@ -69,11 +69,9 @@ fn one(what: &str, bundle: &[u8], ca: &Seen<Secret>, setup: &Setup, now: Timesta
                 .collect::<Result<Vec<_>, _>>()
         })
         .map_err(|fault| Finding::broken(CHECK, format!("{what} cannot be used, {fault}: {writer}")))?;
-    let valid =
-        |facts: &pem::Facts| !facts.validity.has_expired(now) && !facts.validity.is_in_the_future(now);
     let ends = certificates
         .iter()
-        .filter(|(facts, _)| valid(facts))
+        .filter(|(facts, _)| facts.validity.holds(now))
         .map(|(facts, _)| facts.validity.not_after)
         .max();
     let Some(ends) = ends else {
