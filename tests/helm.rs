@@ -77,7 +77,7 @@ fn rendered(values: &[&str]) -> Objects {
         "flock",
         "deploy/helm/flock",
         "--namespace=flock-system",
-        "--kube-version=1.33.0",
+        "--kube-version=1.33.4",
     ]);
     for value in values {
         command.args(["--set", value]);
@@ -197,7 +197,7 @@ fn another_namespace_reaches_every_object() {
         "flock",
         "deploy/helm/flock",
         "--namespace=elsewhere",
-        "--kube-version=1.33.0",
+        "--kube-version=1.33.4",
     ]);
     command.args([
         "--set",
@@ -224,7 +224,7 @@ fn another_namespace_reaches_every_object() {
 #[case::names_alone(&["clientCA.names={a}"], "anybody may call")]
 fn client_cas_that_would_not_be_what_was_meant_are_refused(#[case] values: &[&str], #[case] says: &str) {
     let mut command = helm();
-    command.args(["template", "flock", "deploy/helm/flock", "--kube-version=1.33.0"]);
+    command.args(["template", "flock", "deploy/helm/flock", "--kube-version=1.33.4"]);
     for value in values {
         command.args(["--set", value]);
     }
@@ -245,7 +245,7 @@ fn values_that_cannot_be_right_are_refused(#[case] value: &str) {
         "template",
         "flock",
         "deploy/helm/flock",
-        "--kube-version=1.33.0",
+        "--kube-version=1.33.4",
         "--set",
         value,
     ]);

@@ -78,6 +78,31 @@ fn a_lost_ca_is_replaced_and_no_call_fails(#[case] name: &'static str, #[case] d
     });
 }
 
+#[test]
+fn a_ca_that_is_deleted_while_no_replica_runs_is_not_trusted_any_more() {
+    run(async {
+        let scene = Scene::new("forgotten").await;
+        let mut replica = Replica::start(&scene, true, LIFETIMES).await;
+        scene.configure(replica.address, replica.address).await;
+        replica.trusted().await;
+        let leaked = scene.entry("ca.crt").await;
+        drop(replica);
+        let params = DeleteParams::default();
+        scene.secrets().delete("flock-ca", &params).await.unwrap();
+        let mut replicas = [
+            Replica::start(&scene, true, LIFETIMES).await,
+            Replica::start(&scene, false, LIFETIMES).await,
+        ];
+        for replica in &mut replicas {
+            replica.trusted().await;
+        }
+        let new = scene.entry("ca.crt").await;
+        assert_ne!(new, leaked);
+        assert_eq!(scene.entry("previous.crt").await, b"");
+        assert!(scene.bundles().await.iter().all(|bundle| *bundle == new));
+    });
+}
+
 #[rstest]
 #[case::by_the_leader("wiped", true)]
 #[case::by_a_follower_where_there_is_no_leader("wiped-no-leader", false)]

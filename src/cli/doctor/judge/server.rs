@@ -68,7 +68,7 @@ pub fn judge(server: &Server) -> Vec<Finding> {
 }
 
 fn version(text: &str) -> Finding {
-    const RANGE: &str = "Flock supports 1.33.4, 1.34 and later";
+    const RANGE: &str = "Flock supports 1.33.4, or 1.34 and later";
     let Some((major, minor, patch)) = parse(text) else {
         return Finding::warning(VERSION, format!("its version {text:?} cannot be read; {RANGE}"));
     };
