@@ -144,7 +144,7 @@ mod tests {
             "patch nodes",
             "create pods/eviction",
             "create events of events.k8s.io",
-            "create events",
+            "create pods in namespace flock-system",
             "patch mutatingwebhookconfigurations/flock of admissionregistration.k8s.io",
             "get secrets/flock-ca in namespace flock-system",
             "create leases of coordination.k8s.io in namespace flock-system",
