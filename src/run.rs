@@ -21,6 +21,7 @@ use crate::admission::{Admission, Lookup, Policy, Reservations, routes};
 use crate::args::{Cli, ClusterArgs, Command, ServeArgs};
 use crate::leader::Leadership;
 use crate::metrics::{AdmissionMetrics, ReconcileMetrics};
+use crate::patience::{self, PATIENCE};
 use crate::prepare::PrepareError;
 use crate::reconcile::{Controller, PlanConfig};
 use crate::serve::{Grace, Phase, Readiness, ServeMetrics, ServeOptions, Shutdown, shutdown};
@@ -87,7 +88,7 @@ pub async fn client(args: &ClusterArgs) -> Result<Client> {
     // was answered with 429 up to 15 times, 10 s apart, and that is how a PodDisruptionBudget forbids an eviction:
     // one flock that must wait would hold up all others.
     config.default_retry = false;
-    Client::try_from(config).context("the client for the cluster cannot be made")
+    patience::client(config, PATIENCE).context("the client for the cluster cannot be made")
 }
 
 async fn serve(args: ServeArgs) -> Result<()> {
