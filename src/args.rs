@@ -140,7 +140,7 @@ pub struct ServeArgs {
     #[arg(long, env = "FLOCK_LOG_FORMAT", value_enum, default_value_t = LogFormat::Plain)]
     pub log_format: LogFormat,
     /// Which log lines, such as `info,flock=debug`.
-    #[arg(long, env = "FLOCK_LOG", default_value = "info,kube_lease_manager=warn")]
+    #[arg(long, env = "FLOCK_LOG", default_value = "info")]
     pub log_filter: String,
 }
 

@@ -1,34 +1,49 @@
 //! Leadership: a Lease, and a check that this process has not slept through its loss.
+//!
+//! As with the controllers of Kubernetes (`k8s.io/client-go/tools/leaderelection`), nobody compares clocks of two
+//! machines: a Lease has ended when it was seen without a renewal for as long as it lasts, by the clock of whoever
+//! looks; and its holder counts from before it asked for the last renewal that was granted. Every write is for the
+//! Lease as it was seen (its resourceVersion), so two who find it free do not both get it.
+
+mod candidate;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
+use futures::FutureExt;
+use futures::future::{BoxFuture, OptionFuture};
+use jiff::Timestamp;
 use kube::{Api, Client};
-use kube_lease_manager::LeaseManagerBuilder;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
-use tracing::{info, warn};
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, info, warn};
 
-/// How long the Lease holds after its last renewal, in seconds: as the controllers of Kubernetes have it
+use candidate::{Answer, Candidate, Failure, is_status};
+
+/// How long the Lease holds after its last renewal: as the controllers of Kubernetes have it
 /// (15 s, `k8s.io/component-base/config/v1alpha1/defaults.go`).
-const DURATION: u64 = 15;
-/// How long before its end it is renewed, in seconds.
-const GRACE: u64 = 5;
+const DURATION: Duration = Duration::from_secs(15);
+/// How long a lead holds after the last renewal was asked for. What is begun in its last moment has a second to arrive
+/// before somebody else leads.
+const HOLDS: Duration = Duration::from_secs(14);
+/// How soon after a renewal the next one is due. Two may fail before the lead ends.
+const RENEW: Duration = Duration::from_secs(5);
+/// How often it is looked at by those who do not have it, and how soon anything is tried again.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long the API server gets for one try.
+const ANSWER: Duration = Duration::from_secs(3);
 /// A beat this late means that the process stood still (SIGSTOP, a frozen VM, a starved node).
 const LATE: Duration = Duration::from_secs(4);
-const BEAT: Duration = Duration::from_secs(1);
 
-/// When the Lease was looked at last, by both clocks: one stands still while the machine does, the other may be set.
+/// A moment by both clocks: one stands still while the machine does, the other may be set.
 #[derive(Clone, Copy, Debug)]
-struct Beat {
+struct Moment {
     timer: Instant,
     wall: Timestamp,
 }
 
-impl Beat {
+impl Moment {
     fn now() -> Self {
         Self {
             timer: Instant::now(),
@@ -36,9 +51,25 @@ impl Beat {
         }
     }
 
-    fn is_late(self, now: Self) -> bool {
+    /// How long ago it was at `now`, by the clock that says more.
+    fn age(self, now: Self) -> Duration {
         let wall = Duration::try_from(now.wall.duration_since(self.wall)).unwrap_or_default();
-        now.timer.duration_since(self.timer).max(wall) > LATE
+        now.timer.duration_since(self.timer).max(wall)
+    }
+}
+
+/// What a lead rests on.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    /// When this process was last seen to run.
+    beat: Moment,
+    /// When the last renewal that was granted was asked for; `None` after anything that speaks against it.
+    confirmed: Option<Moment>,
+}
+
+impl Proof {
+    fn holds(self, now: Moment) -> bool {
+        self.beat.age(now) <= LATE && self.confirmed.is_some_and(|at| at.age(now) < HOLDS)
     }
 }
 
@@ -47,21 +78,22 @@ impl Beat {
 pub struct Lead {
     leads: watch::Receiver<bool>,
     /// None: somebody else sees to it that what is said is true.
-    beat: Option<Arc<Mutex<Beat>>>,
+    proof: Option<Arc<Mutex<Proof>>>,
 }
 
 impl From<watch::Receiver<bool>> for Lead {
     fn from(leads: watch::Receiver<bool>) -> Self {
-        Self { leads, beat: None }
+        Self { leads, proof: None }
     }
 }
 
 impl Lead {
-    /// Whether it leads and was told so a moment ago. To be asked before each write: when a process goes on that stood
-    /// still, whatever it had in mind is due, and the loss of its lead is only one thing of many that it will see.
+    /// Whether it leads, by a renewal that still holds, and has not stood still since. To be asked before each write:
+    /// when a process goes on that stood still, whatever it had in mind is due, and the loss of its lead is only one
+    /// thing of many that it will see.
     pub fn is_certain(&self) -> bool {
-        let late = |beat: &Arc<Mutex<Beat>>| beat.lock().is_late(Beat::now());
-        *self.leads.borrow() && !self.beat.as_ref().is_some_and(late)
+        let holds = |proof: &Arc<Mutex<Proof>>| proof.lock().holds(Moment::now());
+        *self.leads.borrow() && self.proof.as_ref().is_none_or(holds)
     }
 
     /// Waits until it leads for certain; false once nobody will ever say so.
@@ -87,10 +119,10 @@ impl Lead {
     }
 }
 
-/// The lease task's end: given back on exit, so that another replica leads at once.
+/// The election's end: the Lease is given back on exit, so that another replica leads at once.
 pub struct Leadership {
     leads: watch::Receiver<bool>,
-    beat: Arc<Mutex<Beat>>,
+    proof: Arc<Mutex<Proof>>,
     task: tokio::task::JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
@@ -100,64 +132,16 @@ impl Leadership {
     /// is waited for, as it is later.
     pub fn compete(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
         let (sender, leads) = watch::channel(false);
-        let (stop, mut stopped) = watch::channel(false);
-        let beat = Arc::new(Mutex::new(Beat::now()));
-        let beats = Arc::clone(&beat);
-        let leases = Api::<Lease>::namespaced(client.clone(), namespace);
-        let (namespace, name, identity) = (namespace.to_owned(), name.to_owned(), identity.to_owned());
-        let task = tokio::spawn(async move {
-            let manager = loop {
-                let builder = LeaseManagerBuilder::new(client.clone(), name.clone())
-                    .with_namespace(namespace.clone())
-                    .with_identity(identity.clone())
-                    .with_field_manager(format!("flock-{identity}"))
-                    .with_duration(DURATION)
-                    .with_grace(GRACE);
-                match builder.build().await {
-                    Ok(manager) => break manager,
-                    Err(error) => {
-                        warn!(%error, lease = name, "the Lease cannot be read or made; trying again");
-                    }
-                }
-                tokio::select! {
-                    _ = stopped.wait_for(|stop| *stop) => return,
-                    () = tokio::time::sleep(BEAT) => {}
-                }
-            };
-            let (mut held, task) = manager.watch().await;
-            *beats.lock() = Beat::now();
-            loop {
-                let last = *beats.lock();
-                tokio::select! {
-                    _ = stopped.wait_for(|stop| *stop) => break,
-                    changed = held.changed() => if changed.is_err() { break },
-                    () = tokio::time::sleep_until(last.timer + BEAT) => {}
-                }
-                let begin = Beat::now();
-                let mut leading = *held.borrow_and_update();
-                if last.is_late(begin) && leading {
-                    // The lease task will find out too, but only at its next renewal.
-                    sender.send_replace(false);
-                    let looked = timeout(LATE, holds(&leases, &name, &identity)).await;
-                    leading = looked.unwrap_or_default();
-                    warn!(leading, "the process stood still; looked at the Lease");
-                }
-                // Only now is what was said as new as the beat.
-                sender.send_if_modified(|leads| std::mem::replace(leads, leading) != leading);
-                *beats.lock() = begin;
-            }
-            sender.send_replace(false);
-            // Closing the channel ends the lease task, which releases the Lease.
-            drop(held);
-            match task.await {
-                Ok(Ok(_)) => info!("released the Lease"),
-                Ok(Err(error)) => warn!(%error, "lease task failed"),
-                Err(error) => warn!(%error, "lease task died"),
-            }
-        });
+        let (stop, stopped) = watch::channel(false);
+        let proof = Arc::new(Mutex::new(Proof {
+            beat: Moment::now(),
+            confirmed: None,
+        }));
+        let candidate = Candidate::new(Api::namespaced(client, namespace), name, identity);
+        let task = tokio::spawn(run(candidate, sender, Arc::clone(&proof), stopped));
         Self {
             leads,
-            beat,
+            proof,
             task,
             stop,
         }
@@ -167,7 +151,7 @@ impl Leadership {
     pub fn lead(&self) -> Lead {
         Lead {
             leads: self.leads.clone(),
-            beat: Some(Arc::clone(&self.beat)),
+            proof: Some(Arc::clone(&self.proof)),
         }
     }
 
@@ -180,63 +164,94 @@ impl Leadership {
     pub async fn release(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {
-            warn!(%error, "lease task died");
+            warn!(%error, "the election died");
         }
     }
 }
 
-async fn holds(leases: &Api<Lease>, name: &str, identity: &str) -> bool {
-    let Ok(lease) = leases.get(name).await else {
-        return false;
-    };
-    let Some(spec) = lease.spec else { return false };
-    let fresh = spec.renew_time.is_some_and(|renewed| {
-        Timestamp::now().duration_since(renewed.0) < SignedDuration::from_secs(DURATION.cast_signed())
-    });
-    spec.holder_identity.as_deref() == Some(identity) && fresh
+/// Competes until `stopped`, and gives the Lease back then.
+async fn run(
+    mut candidate: Candidate,
+    leads: watch::Sender<bool>,
+    proof: Arc<Mutex<Proof>>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut due = Instant::now();
+    let mut failures = 0_u32;
+    // The try under way, and when it began.
+    let mut asking: Option<(Moment, BoxFuture<'static, Answer>)> = None;
+    loop {
+        let last = *proof.lock();
+        if asking.is_none() && due <= Instant::now() {
+            asking = Some((Moment::now(), candidate.clone().ask().boxed()));
+        }
+        let beat = last.beat.timer + BEAT;
+        let wake = if asking.is_some() { beat } else { beat.min(due) };
+        let answer = tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stop| *stop) => break,
+            Some(answer) = OptionFuture::from(asking.as_mut().map(|(_, answer)| answer)) => Some(answer),
+            () = sleep_until(wake) => None,
+        };
+        let asked = answer.is_some().then(|| asking.take()).flatten();
+        let now = Moment::now();
+        let mut confirmed = last.confirmed;
+        if last.beat.age(now) > LATE {
+            if confirmed.take().is_some() {
+                warn!("the process stood still: it does not lead before the Lease is renewed");
+            }
+            // What was asked before says nothing of now.
+            asking = None;
+            due = now.timer;
+        } else if let (Some(answer), Some((asked, _))) = (answer, asked) {
+            due = now.timer + BEAT;
+            match answer {
+                Ok(lease) => {
+                    failures = 0;
+                    candidate.saw(lease);
+                    confirmed = candidate.has_it().then_some(asked);
+                    if confirmed.is_some() {
+                        due = asked.timer + RENEW;
+                    }
+                }
+                Err(failure) => {
+                    // Somebody else has written; the next look tells what.
+                    if matches!(&failure, Failure::Api(error) if is_status(error, 409)) {
+                        confirmed = None;
+                    }
+                    failures = failures.saturating_add(1);
+                    let (error, lease) = (&failure, &candidate.name);
+                    if failures.is_power_of_two() {
+                        warn!(%error, lease, failures, "the Lease cannot be read or written; trying again");
+                    } else {
+                        debug!(%error, lease, failures, "the Lease cannot be read or written; trying again");
+                    }
+                }
+            }
+        }
+        let proven = Proof { beat: now, confirmed };
+        *proof.lock() = proven;
+        let leading = proven.holds(now);
+        if leads.send_if_modified(|leads| std::mem::replace(leads, leading) != leading) && !leading {
+            warn!(
+                lease = candidate.name,
+                "the Lease is lost, or could not be renewed"
+            );
+        }
+    }
+    proof.lock().confirmed = None;
+    leads.send_replace(false);
+    // It may be a write, which would come in between.
+    if let Some((_, answer)) = asking {
+        let _ = answer.await;
+    }
+    match timeout(ANSWER, candidate.give_back()).await {
+        Ok(Ok(true)) => info!("released the Lease"),
+        Ok(Ok(false)) => {}
+        Ok(Err(error)) => warn!(%error, "the Lease cannot be released"),
+        Err(_) => warn!("the Lease cannot be released: no answer within {ANSWER:?}"),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::on_time(1, 1, false)]
-    #[case::stopped(10, 10, true)]
-    #[case::a_machine_whose_timers_stood_still(0, 10, true)]
-    #[case::a_clock_that_was_set_back(1, -3600, false)]
-    #[case::stopped_and_set_back(10, -3600, true)]
-    fn a_lead_is_certain_while_it_was_looked_at_a_moment_ago_by_either_clock(
-        #[case] timer: u64,
-        #[case] wall: i64,
-        #[case] late: bool,
-    ) {
-        let last = Beat::now();
-        let now = Beat {
-            timer: last.timer + Duration::from_secs(timer),
-            wall: last.wall + SignedDuration::from_secs(wall),
-        };
-        assert_eq!(last.is_late(now), late);
-    }
-
-    #[tokio::test]
-    async fn a_lead_that_was_not_looked_at_for_long_is_none_until_it_is() {
-        let (_sender, leads) = watch::channel(true);
-        let now = Beat::now();
-        let old = Beat {
-            wall: now.wall - SignedDuration::from_secs(20),
-            ..now
-        };
-        let beat = Arc::new(Mutex::new(old));
-        let mut lead = Lead {
-            leads,
-            beat: Some(Arc::clone(&beat)),
-        };
-        assert!(!lead.is_certain());
-        assert!(timeout(BEAT, lead.begins()).await.is_err());
-        *beat.lock() = Beat::now();
-        assert!(lead.begins().await && lead.is_certain());
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ pub mod identity;
 pub mod leader;
 pub mod metrics;
 pub mod outdated;
+pub mod patience;
 pub mod place;
 pub mod prepare;
 pub mod reconcile;

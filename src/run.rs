@@ -21,10 +21,11 @@ use crate::admission::{Admission, Lookup, Policy, Reservations, routes};
 use crate::args::{Cli, ClusterArgs, Command, ServeArgs};
 use crate::leader::Leadership;
 use crate::metrics::{AdmissionMetrics, ReconcileMetrics};
+use crate::patience::{self, PATIENCE};
 use crate::prepare::PrepareError;
-use crate::reconcile::{Controller, PlanConfig};
+use crate::reconcile::{Controller, OwnImage, PlanConfig};
 use crate::serve::{Grace, Phase, Readiness, ServeMetrics, ServeOptions, Shutdown, shutdown};
-use crate::storage::HelperConfig;
+use crate::storage::{HelperConfig, HelperImage};
 use crate::tls::{CertificateMetrics, ClientAuth, LeafResolver, LeafStatus, server_config};
 use crate::view::{self, SharedView};
 use certificates::{certificates, client_auth, watch_certificate};
@@ -87,7 +88,7 @@ pub async fn client(args: &ClusterArgs) -> Result<Client> {
     // was answered with 429 up to 15 times, 10 s apart, and that is how a PodDisruptionBudget forbids an eviction:
     // one flock that must wait would hold up all others.
     config.default_retry = false;
-    Client::try_from(config).context("the client for the cluster cannot be made")
+    patience::client(config, PATIENCE).context("the client for the cluster cannot be made")
 }
 
 async fn serve(args: ServeArgs) -> Result<()> {
@@ -192,13 +193,14 @@ impl Parts {
         tasks.spawn(watches.instrument(info_span!("watches")));
         let plan_config = PlanConfig {
             node_loss_grace: SignedDuration::from_secs(i64::from(args.node_loss_grace)),
-            helper: helper_config(&client, args, identity).await,
+            helper: helper_config(args),
         };
         let controller = Controller::new(
             client.clone(),
             view.clone(),
             identity,
             plan_config,
+            helper_image(&client, args, identity),
             reconcile_metrics,
         );
         tasks.spawn(
@@ -260,17 +262,22 @@ impl Parts {
     }
 }
 
-/// Helpers run what this replica runs, wherever that was pulled from.
-async fn helper_config(client: &Client, args: &ServeArgs, identity: &str) -> HelperConfig {
-    let own = match &args.helper_image {
-        Some(_) => None,
-        None => crate::reconcile::own_image(client, &args.namespace, identity).await,
-    };
-    let (image, pull_secrets) = own.unwrap_or_else(|| (DEFAULT_IMAGE.into(), Vec::new()));
+fn helper_config(args: &ServeArgs) -> HelperConfig {
     HelperConfig {
         namespace: args.namespace.clone(),
-        image: args.helper_image.clone().unwrap_or(image),
-        pull_secrets,
         root: args.host_path_root.clone(),
+    }
+}
+
+/// Helpers run what this replica runs, wherever that was pulled from.
+fn helper_image(client: &Client, args: &ServeArgs, identity: &str) -> OwnImage {
+    match &args.helper_image {
+        Some(image) => OwnImage::fixed(HelperImage::public(image)),
+        None => OwnImage::of_pod(
+            client.clone(),
+            &args.namespace,
+            identity,
+            HelperImage::public(DEFAULT_IMAGE),
+        ),
     }
 }

@@ -14,6 +14,7 @@ use crate::place::{NodeFacts, Proof, lost};
 use crate::storage::HelperConfig;
 use crate::view::{PortFacts, ServiceFacts, SharedView, WorkloadKind};
 
+use super::own_image::OwnImage;
 use super::plan::{Action, Gone};
 
 /// Why an action failed.
@@ -48,14 +49,20 @@ pub struct Apply {
     client: Client,
     view: SharedView,
     helper: HelperConfig,
+    image: OwnImage,
 }
 
 const MANAGER: &str = keys::MANAGER;
 
 impl Apply {
     /// Writes through `client`, and tells `view` at once what came of it.
-    pub fn new(client: Client, view: SharedView, helper: HelperConfig) -> Self {
-        Self { client, view, helper }
+    pub fn new(client: Client, view: SharedView, helper: HelperConfig, image: OwnImage) -> Self {
+        Self {
+            client,
+            view,
+            helper,
+            image,
+        }
     }
 
     /// Carries out one action.
@@ -105,7 +112,8 @@ impl Apply {
             }
             Action::ConfirmGone { what } => return self.confirm_gone(key, what).await,
             Action::Storage(action) => {
-                super::storage::apply(&self.client, &self.view, &self.helper, key, action).await
+                let helpers = (&self.helper, &self.image);
+                super::storage::apply(&self.client, &self.view, helpers, key, action).await
             }
             Action::OpenGate { pod, uid } => self.open_gate(key, pod, uid).await,
             Action::Wake { kind, name, uid } => self.wake(key, *kind, name, uid).await,

@@ -20,6 +20,7 @@ use crate::view::{Controller as Owner, SharedView, View, fetch_workload};
 use super::apply::Apply;
 use super::carry_out::{ANSWER, Outcome, carry_out};
 use super::events::Events;
+use super::own_image::OwnImage;
 use super::plan::{Action, Memory, Note, Observed, Plan, PlanConfig, Subject, plan};
 use super::storage::StorageLookup;
 use super::waits::Waits;
@@ -50,16 +51,17 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A reconciler that writes through `client` as `identity`.
+    /// A reconciler that writes through `client` as `identity`. Its helpers run `image`.
     pub fn new(
         client: Client,
         view: SharedView,
         identity: &str,
         config: PlanConfig,
+        image: OwnImage,
         metrics: ReconcileMetrics,
     ) -> Self {
         Self {
-            apply: Apply::new(client.clone(), view.clone(), config.helper.clone()),
+            apply: Apply::new(client.clone(), view.clone(), config.helper.clone(), image),
             events: Events::new(client.clone(), identity),
             storage: StorageLookup::new(client.clone()),
             waits: Waits::default(),

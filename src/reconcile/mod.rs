@@ -7,11 +7,12 @@ mod apply;
 mod carry_out;
 mod controller;
 mod events;
+mod own_image;
 pub mod plan;
 mod storage;
 mod waits;
 
 pub use apply::{Apply, ApplyError};
 pub use controller::Controller;
+pub use own_image::OwnImage;
 pub use plan::PlanConfig;
-pub use storage::own_image;

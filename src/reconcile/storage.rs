@@ -10,13 +10,13 @@ use kube::api::{Api, ListParams, Patch};
 use kube::{Client, Error};
 use serde_json::json;
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::identity::{FlockKey, Storage, keys};
 use crate::storage::{HelperConfig, claim, local_volume};
 use crate::view::{ClaimFacts, ClassFacts, Flock, HelperFacts, SharedView, StorageView, VolumeFacts};
 
 use super::apply::{manager, patch_manager, uid_precondition};
+use super::own_image::OwnImage;
 use super::plan::StorageAction;
 
 /// How long a look at a claim's or PersistentVolume's name is good.
@@ -25,26 +25,6 @@ const LOOKED_UP: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 16;
 /// How long the list of StorageClasses is good.
 const CLASSES: Duration = Duration::from_secs(30);
-
-/// The image of our own pod, and the Secrets that it was pulled with; `None` where we are no pod.
-pub async fn own_image(client: &Client, namespace: &str, pod: &str) -> Option<(String, Vec<String>)> {
-    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-    let spec = match pods.get_opt(pod).await {
-        Ok(found) => found?.spec?,
-        Err(error) => {
-            warn!(%error, pod, "our own pod cannot be read, so helpers use the default image: set --helper-image");
-            return None;
-        }
-    };
-    let image = spec.containers.into_iter().next()?.image?;
-    let secrets = spec
-        .image_pull_secrets
-        .into_iter()
-        .flatten()
-        .map(|secret| secret.name)
-        .collect();
-    Some((image, secrets))
-}
 
 /// Looks up what no watch brings: claims and PersistentVolumes without the flock's label, by name; and classes.
 pub(super) struct StorageLookup {
@@ -198,14 +178,15 @@ fn wanted(key: &FlockKey, uid: Option<&str>, flock: &Flock, known: &StorageView)
 pub(super) async fn apply(
     client: &Client,
     view: &SharedView,
-    config: &HelperConfig,
+    (config, image): (&HelperConfig, &OwnImage),
     key: &FlockKey,
     action: &StorageAction,
 ) -> Result<(), Error> {
     let client = client.clone();
     match action {
         StorageAction::CreateHelper(helper) => {
-            let pod = helper.pod(key, config).map_err(Error::SerdeError)?;
+            let image = image.get().await?;
+            let pod = helper.pod(key, config, image).map_err(Error::SerdeError)?;
             let created = Api::<Pod>::namespaced(client, &config.namespace)
                 .create(&manager(), &pod)
                 .await?;

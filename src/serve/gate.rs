@@ -16,7 +16,11 @@ use axum::{
 };
 use futures::FutureExt;
 use hyper::body::Incoming;
-use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
+use tokio::{
+    runtime::Handle,
+    task::spawn_blocking,
+    time::{Instant, timeout_at},
+};
 use tower_service::Service;
 use tracing::{error, warn};
 
@@ -69,8 +73,12 @@ impl Gate {
     pub(super) async fn answer(&self, seat: &Seat, request: Request<Incoming>) -> Response<Body> {
         seat.touch();
         let time = deadline::for_query(request.uri().query(), self.max_time);
-        let answered = timeout(time, self.pass(seat, request)).await;
-        let mut response = match answered.unwrap_or_else(|_| Err(Refusal::deadline(time))) {
+        let end = Instant::now() + time;
+        let answered = timeout_at(end, self.pass(seat, request, end)).await;
+        let mut response = match answered
+            .unwrap_or(Ok(None))
+            .and_then(|answer| answer.ok_or_else(|| Refusal::deadline(time)))
+        {
             Ok(response) => response,
             Err(refusal) => {
                 self.metrics.refused(refusal.reason);
@@ -92,7 +100,13 @@ impl Gate {
         response
     }
 
-    async fn pass(&self, seat: &Seat, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    /// `None`: there was no answer by `end`.
+    async fn pass(
+        &self,
+        seat: &Seat,
+        request: Request<Incoming>,
+        end: Instant,
+    ) -> Result<Option<Response<Body>>, Refusal> {
         let (parts, body) = request.into_parts();
         if has_meaningful_body(&parts.method) && !is_json(&parts.headers) {
             self.bodies.linger(body, &parts.headers).await;
@@ -110,16 +124,18 @@ impl Gate {
             let runtime = Handle::current();
             let apart = spawn_blocking(move || {
                 let _alone = alone;
-                runtime.block_on(call)
+                // Nobody ends a thread from outside: the next large body would wait for this one's looks.
+                runtime.block_on(timeout_at(end, call))
             });
             apart.await.map_err(|ended| Refusal::panic(&ended))?
         } else {
-            call.await
+            Ok(call.await)
         };
         match called {
-            Ok(Ok(response)) => self.answers.keep(response).await,
-            Ok(Err(never)) => match never {},
-            Err(panic) => Err(Refusal::panic(panic.as_ref())),
+            Ok(Ok(Ok(response))) => Ok(Some(self.answers.keep(response).await?)),
+            Ok(Ok(Err(never))) => match never {},
+            Ok(Err(panic)) => Err(Refusal::panic(panic.as_ref())),
+            Err(_) => Ok(None),
         }
     }
 }

@@ -61,12 +61,27 @@ impl Exit {
 pub struct HelperConfig {
     /// Flock's namespace.
     pub namespace: String,
-    /// Flock's own image.
-    pub image: String,
-    /// The Secrets that it is pulled with.
-    pub pull_secrets: Vec<String>,
     /// The directory on every node that members' directories are beneath.
     pub root: PathBuf,
+}
+
+/// What helpers run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HelperImage {
+    /// The image's name.
+    pub name: String,
+    /// The Secrets that it is pulled with.
+    pub pull_secrets: Vec<String>,
+}
+
+impl HelperImage {
+    /// An image that is pulled without a Secret.
+    pub fn public(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            pull_secrets: Vec::new(),
+        }
+    }
 }
 
 /// What a helper is to do.
@@ -123,10 +138,15 @@ impl Helper {
 
     /// The pod. The node is named outright: the member's place is decided, and a node that takes no new pods
     /// may well be where its data is.
-    pub fn pod(&self, key: &FlockKey, config: &HelperConfig) -> Result<Pod, serde_json::Error> {
+    pub fn pod(
+        &self,
+        key: &FlockKey,
+        config: &HelperConfig,
+        image: &HelperImage,
+    ) -> Result<Pod, serde_json::Error> {
         // A group of its own, or the kernel drops the set-group-id bit from a directory of that group.
         let groups: Vec<_> = self.owner.fs_group.into_iter().collect();
-        let pull_secrets: Vec<_> = config
+        let pull_secrets: Vec<_> = image
             .pull_secrets
             .iter()
             .map(|name| json!({ "name": name }))
@@ -157,7 +177,7 @@ impl Helper {
                 },
                 "containers": [{
                     "name": COMPONENT,
-                    "image": config.image,
+                    "image": image.name,
                     "imagePullPolicy": "IfNotPresent",
                     "args": self.args(key),
                     "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -214,8 +234,6 @@ mod tests {
         };
         let config = HelperConfig {
             namespace: "flock-system".into(),
-            image: "flock:dev".into(),
-            pull_secrets: Vec::new(),
             root: "/var/lib/flock".into(),
         };
         (key, helper, config)
@@ -224,8 +242,14 @@ mod tests {
     #[test]
     fn the_helper_is_told_everything_by_its_arguments() {
         let (key, helper, config) = helper();
-        let pod = helper.pod(&key, &config).unwrap();
+        let image = HelperImage {
+            name: "registry.example/flock:1".into(),
+            pull_secrets: vec!["pull".into()],
+        };
+        let pod = helper.pod(&key, &config, &image).unwrap();
         let spec = pod.spec.as_ref().unwrap();
+        assert_eq!(spec.containers[0].image.as_ref(), Some(&image.name));
+        assert_eq!(spec.image_pull_secrets.as_ref().unwrap()[0].name, "pull");
         assert_eq!(
             spec.containers[0].args.as_ref().unwrap().join(" "),
             "prepare --root=/root-of-flock --namespace=default --namespace-uid=u-1 --flock=db --ordinal=3 \
@@ -239,7 +263,8 @@ mod tests {
     #[test]
     fn the_helper_has_one_mount_no_credential_and_three_capabilities() {
         let (key, helper, config) = helper();
-        let spec = helper.pod(&key, &config).unwrap().spec.unwrap();
+        let image = HelperImage::public("flock:dev");
+        let spec = helper.pod(&key, &config, &image).unwrap().spec.unwrap();
         let paths: Vec<_> = spec
             .volumes
             .unwrap()

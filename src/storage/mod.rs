@@ -10,7 +10,9 @@ mod quantity;
 mod root;
 
 pub use claims::{ClaimSpec, ClaimUse, VolumeSpec, claim, claim_use, local_volume};
-pub use helper::{COMPONENT, DATA_MISSING, Exit, Helper, HelperConfig, WAY_OUT, member_of_helper};
+pub use helper::{
+    COMPONENT, DATA_MISSING, Exit, Helper, HelperConfig, HelperImage, WAY_OUT, member_of_helper,
+};
 pub use needs::{DirectoryOwner, Needs, Security, prepares, prepares_each_start};
 pub use passport::{Act, Held, Identity, Passport, Seen, judge};
 pub use quantity::bytes;

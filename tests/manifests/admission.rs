@@ -1,7 +1,7 @@
 //! The webhook configurations and the policies.
 
 use flock::identity::{DnsLabel, FlockKey, NODE_LABEL_DOMAIN, Ordinal, keys};
-use flock::storage::{DirectoryOwner, Helper, HelperConfig};
+use flock::storage::{DirectoryOwner, Helper, HelperConfig, HelperImage};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingAdmissionPolicy,
     ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicySpec, ValidatingWebhook,
@@ -308,12 +308,10 @@ fn the_policies_take_the_helper_as_the_code_makes_it() {
     };
     let config = HelperConfig {
         namespace: "flock-system".into(),
-        image: "flock:dev".into(),
-        pull_secrets: Vec::new(),
         root: "/var/lib/flock".into(),
     };
     let container = helper
-        .pod(&member, &config)
+        .pod(&member, &config, &HelperImage::public("flock:dev"))
         .unwrap()
         .spec
         .unwrap()

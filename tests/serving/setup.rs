@@ -57,7 +57,7 @@ fn router(at_work: Arc<AtomicU64>) -> Router {
             "/slow",
             post(move |body: Bytes| async move {
                 at_work.fetch_add(1, Ordering::Relaxed);
-                let milliseconds = std::str::from_utf8(&body).unwrap().parse().unwrap();
+                let milliseconds = std::str::from_utf8(&body).unwrap().trim().parse().unwrap();
                 tokio::time::sleep(Duration::from_millis(milliseconds)).await;
                 body
             }),

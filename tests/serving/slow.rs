@@ -337,3 +337,19 @@ async fn large_bodies_wait_for_memory_and_small_ones_do_not() {
         .unwrap();
     assert_eq!(again.status, 200, "all memory is free again");
 }
+
+#[tokio::test]
+async fn a_large_body_whose_answer_does_not_come_keeps_the_next_one_waiting_for_its_own_time_only() {
+    let server = server(ServeOptions::default()).await;
+    let mut large = vec![b' '; 300 * 1024];
+    large.extend(b"3600000");
+    let mut peer = server.peer().await;
+    let answer = peer.post("/slow?timeout=1s", &large).await.unwrap();
+    assert_eq!(answer.status, 503);
+    let mut next = server.peer().await;
+    let answer = next.post("/length?timeout=10s", &large).await.unwrap();
+    assert_eq!(
+        (answer.status, answer.body),
+        (200, large.len().to_string().into_bytes())
+    );
+}

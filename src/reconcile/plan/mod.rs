@@ -43,8 +43,6 @@ impl Default for PlanConfig {
     fn default() -> Self {
         let helper = HelperConfig {
             namespace: "flock-system".into(),
-            image: "flock:dev".into(),
-            pull_secrets: Vec::new(),
             root: "/var/lib/flock".into(),
         };
         Self {
