@@ -13,5 +13,5 @@ mod waits;
 
 pub use apply::{Apply, ApplyError};
 pub use controller::Controller;
-pub use plan::PlanConfig;
+pub use plan::{ACTIONS, PlanConfig};
 pub use storage::own_image;

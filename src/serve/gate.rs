@@ -3,7 +3,16 @@
 //! A handler is called with the whole body in memory, so a slow sender occupies no handler; and whatever the handler
 //! does, its panic included, its caller gets an answer.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -28,6 +37,7 @@ use super::{
     metrics::{Refused, ServeMetrics},
     shutdown::Shutdown,
 };
+use crate::telemetry::Sparse;
 
 /// The way to the handlers.
 pub(super) struct Gate {
@@ -36,6 +46,8 @@ pub(super) struct Gate {
     max_time: Duration,
     metrics: ServeMetrics,
     shutdown: Shutdown,
+    /// Anybody can be refused as often as they like; one reason must not hide the others.
+    lines: HashMap<Refused, Sparse>,
 }
 
 /// A request that gets no decision.
@@ -59,19 +71,28 @@ impl Gate {
             max_time: options.max_request_time,
             metrics,
             shutdown,
+            lines: Refused::ALL.map(|reason| (reason, Sparse::default())).into(),
         })
     }
 
-    /// Answers one request.
-    pub(super) async fn answer(&self, seat: &Seat, request: Request<Incoming>) -> Response<Body> {
+    /// Answers one request of this peer.
+    pub(super) async fn answer(
+        &self,
+        seat: &Seat,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
         seat.touch();
-        let time = deadline::for_query(request.uri().query(), self.max_time);
-        let answered = timeout(time, self.pass(seat, request)).await;
-        let mut response = match answered.unwrap_or_else(|_| Err(Refusal::deadline(time))) {
+        let uri = request.uri().clone();
+        let time = deadline::for_query(uri.query(), self.max_time);
+        let reached = AtomicBool::new(false);
+        let answered = timeout(time, self.pass(seat, request, &reached)).await;
+        let late = |_| Err(Refusal::late(time, reached.load(Ordering::Relaxed)));
+        let mut response = match answered.unwrap_or_else(late) {
             Ok(response) => response,
             Err(refusal) => {
                 self.metrics.refused(refusal.reason);
-                warn!(reason = ?refusal.reason, status = refusal.status.as_u16(), "refused a request: {}", refusal.text);
+                self.log(&refusal, peer, uri.path());
                 let mut response = (refusal.status, refusal.text).into_response();
                 // Some of its body may not have been read: there is no next request on this connection.
                 response
@@ -89,7 +110,22 @@ impl Gate {
         response
     }
 
-    async fn pass(&self, seat: &Seat, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    fn log(&self, refusal: &Refusal, peer: SocketAddr, path: &str) {
+        let Refusal { status, reason, text } = refusal;
+        // A panic was logged where it was caught.
+        let lines = self.lines.get(reason).filter(|_| *reason != Refused::panic);
+        if let Some(left_out) = lines.and_then(|lines| lines.pass(Instant::now())) {
+            warn!(%peer, path, ?reason, status = status.as_u16(), left_out, "refused a request: {text}");
+        }
+    }
+
+    /// Tells by `reached` that it calls a handler.
+    async fn pass(
+        &self,
+        seat: &Seat,
+        request: Request<Incoming>,
+        reached: &AtomicBool,
+    ) -> Result<Response<Body>, Refusal> {
         let (parts, body) = request.into_parts();
         if has_meaningful_body(&parts.method) && !is_json(&parts.headers) {
             self.bodies.linger(body, &parts.headers).await;
@@ -97,6 +133,7 @@ impl Gate {
         }
         let Whole { bytes, room } = self.bodies.read(body, &parts.headers).await?;
         let _busy = seat.busy();
+        reached.store(true, Ordering::Relaxed);
         let call = self
             .router
             .clone()
@@ -161,10 +198,20 @@ impl Refusal {
         )
     }
 
-    fn deadline(time: Duration) -> Self {
-        let text =
-            format!("no answer within {time:?}, which is what the caller has, or the body came too slowly");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, Refused::deadline, text)
+    /// The time is over: for the handler, if it was reached, else for the body.
+    fn late(time: Duration, reached: bool) -> Self {
+        let (reason, text) = if reached {
+            (
+                Refused::deadline,
+                format!("no answer within {time:?}, which is what the caller has"),
+            )
+        } else {
+            (
+                Refused::body_late,
+                format!("the body did not come within {time:?}, which is what the caller has"),
+            )
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, text)
     }
 
     fn panic(panic: &(dyn std::any::Any + Send)) -> Self {

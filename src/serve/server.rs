@@ -129,9 +129,9 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &Arc<
         };
         let server = server.clone();
         tokio::spawn(async move {
-            server.metrics.connections.inc();
+            server.metrics.opened();
             server.connection(stream, peer, Arc::new(seat)).await;
-            server.metrics.connections.dec();
+            server.metrics.closed();
         });
     }
 }
@@ -145,7 +145,7 @@ impl Server {
         // An answer is one small write; waiting for more would only delay it.
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
-            return self.http(stream, &seat).await;
+            return self.http(stream, peer, &seat).await;
         };
         let handshake = tokio::select! {
             handshake = tls.accept(stream, peer) => handshake,
@@ -155,17 +155,22 @@ impl Server {
         match handshake {
             Ok(stream) => {
                 seat.touch();
-                self.http(stream, &seat).await;
+                self.http(stream, peer, &seat).await;
             }
             Err(reason) => self.metrics.dropped(reason),
         }
     }
 
-    async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, seat: &Arc<Seat>) {
+    async fn http(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+        peer: SocketAddr,
+        seat: &Arc<Seat>,
+    ) {
         let asked = AtomicBool::new(false);
         let service = service_fn(|request| {
             asked.store(true, Ordering::Relaxed);
-            async { Ok::<_, std::convert::Infallible>(self.gate.answer(seat, request).await) }
+            async { Ok::<_, std::convert::Infallible>(self.gate.answer(seat, peer, request).await) }
         });
         let io = TokioIo::new(WriteDeadline::new(stream, self.options.write_timeout));
         let mut connection = std::pin::pin!(self.http.serve_connection(io, service));

@@ -2,10 +2,7 @@
 //!
 //! No session is ever resumed, so every connection passes here once; what stands is not cut when a CA is dropped.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
@@ -30,9 +27,6 @@ use super::{
 };
 use crate::telemetry::Sparse;
 
-/// So many refusals are logged at once, and then one in this time: anybody who reaches the port can cause them.
-const LOG_AT_ONCE: u32 = 10;
-const LOG_EVERY: Duration = Duration::from_secs(10);
 /// So much of a stranger's name is logged.
 const LOGGED_CHARACTERS: usize = 200;
 
@@ -45,6 +39,7 @@ pub struct ClientVerifier {
     names: Vec<String>,
     own: Arc<CertifiedKey>,
     signatures: Signatures,
+    /// Anybody who reaches the port can cause them.
     refusals: Sparse,
 }
 
@@ -60,7 +55,7 @@ impl ClientVerifier {
             names,
             own: own_certificate().map_err(ClientCaFault::Own)?.into(),
             signatures: Signatures::default(),
-            refusals: Sparse::new(LOG_AT_ONCE, LOG_EVERY),
+            refusals: Sparse::default(),
         })
     }
 

@@ -20,7 +20,7 @@ use crate::leader::Lead;
 use super::{
     authority::{Authority, Retired},
     config::{KeeperConfig, KeeperError},
-    configuration::Configuration,
+    configuration::{Configuration, Kind},
     issue::{Ca, Leaf, ServerName},
     leaf::{LeafStep, Trust, plan_leaf},
     metrics::{CertificateMetrics, Written},
@@ -241,11 +241,25 @@ impl Keeper {
         if let Some(status) = &status {
             self.metrics.observe(status);
         }
+        self.report_configurations();
         self.status.send_if_modified(|present| {
             let differs = *present != status;
             *present = status;
             differs
         });
+    }
+
+    /// What is not known yet is not told: neither a configuration before it was looked for, nor whether it trusts us
+    /// before there is a certificate.
+    fn report_configurations(&self) {
+        for kind in [Kind::Mutating, Kind::Validating] {
+            let ok = match (self.view.configuration(kind), &self.leaf) {
+                (Known::Absent, _) => false,
+                (Known::Present(configuration), Some(leaf)) => configuration.trusts(&leaf.issuer),
+                (Known::Present(_), None) | (Known::Unknown, _) => continue,
+            };
+            self.metrics.configured(kind.word(), ok);
+        }
     }
 
     fn note_absence(&mut self, absent: bool, differs: bool) {

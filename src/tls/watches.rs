@@ -152,6 +152,14 @@ impl View {
             .filter_map(|newest| newest.object.present())
     }
 
+    /// The configuration of this kind.
+    pub(super) fn configuration(&self, kind: Kind) -> Known<&Configuration> {
+        match kind {
+            Kind::Mutating => self.mutating.object.as_ref(),
+            Kind::Validating => self.validating.object.as_ref(),
+        }
+    }
+
     /// What is published, once both configurations have been looked for.
     pub(super) fn published(&self) -> Option<Published> {
         let known = [&self.mutating, &self.validating]

@@ -10,6 +10,7 @@ mod fetch;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod flock;
+mod hearing;
 mod nodes;
 mod relist;
 mod services;
@@ -42,6 +43,7 @@ pub struct View {
     namespaces: HashMap<String, NamespaceFacts>,
     services: Services,
     storage: StorageView,
+    name_clashes: u64,
 }
 
 static NO_FLOCK: std::sync::LazyLock<Flock> = std::sync::LazyLock::new(Flock::default);
@@ -165,13 +167,21 @@ impl View {
         if gone { vec![key.clone()] } else { Vec::new() }
     }
 
+    /// How often a known workload came to tell that the name of its next pod was taken. What it told already when it
+    /// was first seen is old.
+    pub fn name_clashes(&self) -> u64 {
+        self.name_clashes
+    }
+
     /// Takes in a ReplicaSet or ReplicationController.
     pub fn apply_workload(&mut self, key: FlockKey, workload: WorkloadFacts) -> Vec<FlockKey> {
-        let changed = self
-            .flocks
-            .entry(key.clone())
-            .or_default()
-            .apply_workload(workload);
+        let flock = self.flocks.entry(key.clone()).or_default();
+        let before = flock.workloads().get(&workload.uid).map(|known| known.failing);
+        let clash = matches!(workload.failing, Some(Failure::NameTaken { .. }));
+        let new = clash && before.is_some_and(|before| before != workload.failing);
+        let changed = flock.apply_workload(workload);
+        // An outdated one, which is not taken in, tells nothing new.
+        self.name_clashes += u64::from(new && changed);
         if changed { vec![key] } else { Vec::new() }
     }
 
@@ -302,5 +312,66 @@ fn newer(held: &str, came: &str) -> bool {
     match (held.parse::<u64>(), came.parse::<u64>()) {
         (Ok(held), Ok(came)) => held > came,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::ReplicaSet;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The ReplicaSet at a version, with the message of its ReplicaFailure and since when it has it.
+    fn told(view: &mut View, version: u32, failure: Option<(&str, u32)>) {
+        let conditions = failure.map(|(message, minute)| {
+            json!([{
+                "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message,
+                "lastTransitionTime": format!("2026-01-01T00:{minute:02}:00Z"),
+            }])
+        });
+        let set: ReplicaSet = serde_json::from_value(json!({
+            "metadata": {
+                "namespace": "default", "name": "rs", "uid": "rs", "resourceVersion": version.to_string(),
+                "labels": { "flock.dev/name": "db" },
+            },
+            "spec": { "selector": {}, "template": { "metadata": { "labels": { "flock.dev/name": "db" } } } },
+            "status": { "replicas": 0, "conditions": conditions },
+        }))
+        .unwrap();
+        let (key, facts) = WorkloadFacts::read_replica_set(&set).unwrap();
+        view.apply_workload(key, facts);
+    }
+
+    #[test]
+    fn each_new_clash_of_names_is_counted_once() {
+        const TAKEN: &str = "pods \"db-0\" already exists";
+        let mut view = View::default();
+        let mut counts = Vec::new();
+        for (version, failure) in [
+            // Told before it was first seen.
+            (1, Some((TAKEN, 0))),
+            (2, None),
+            (3, Some((TAKEN, 1))),
+            // Something else of it has changed.
+            (4, Some((TAKEN, 1))),
+            // It had a success that was not seen.
+            (5, Some((TAKEN, 2))),
+            // The watch is behind.
+            (4, Some((TAKEN, 1))),
+            (6, Some(("exceeded quota", 3))),
+            (
+                7,
+                Some((
+                    "admission webhook \"members.flock.dev\" denied the request: already exists",
+                    4,
+                )),
+            ),
+            (8, Some((TAKEN, 5))),
+        ] {
+            told(&mut view, version, failure);
+            counts.push(view.name_clashes());
+        }
+        assert_eq!(counts, [0, 0, 1, 1, 2, 2, 2, 2, 3]);
     }
 }
