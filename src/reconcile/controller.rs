@@ -377,7 +377,7 @@ fn budget(deployment: &Deployment, desired: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::StatusCode;
+    use hyper::StatusCode;
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
     use tokio::sync::watch;

@@ -354,3 +354,53 @@ fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(error.source(), |error| error.source())
         .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+    use prometheus_client::{encoding::text::encode, registry::Registry};
+
+    use super::*;
+    use crate::tls::watches::Observation;
+    use crate::view::fixtures::api_server;
+
+    #[tokio::test]
+    async fn configurations_are_told_as_they_were_last_seen_and_not_before() {
+        let mut registry = Registry::default();
+        let metrics = CertificateMetrics::register(&mut registry);
+        let client = api_server(StatusCode::NOT_FOUND, "{}");
+        let mut keeper = Keeper::new(client, KeeperConfig::default(), metrics);
+        let now = Timestamp::now();
+        let lifetimes = keeper.config.lifetimes;
+        let [ours, other] = [(); 2].map(|()| Ca::generate(&lifetimes, now).unwrap());
+        let shown = |keeper: &Keeper| {
+            keeper.report();
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            let shown = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("webhook_config_ok{configuration="));
+            shown.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut version = 0;
+        let mut present = |kind, ca: &Ca| {
+            version += 1;
+            Seen::written_configuration(Configuration {
+                kind,
+                resource_version: version.to_string(),
+                bundles: vec![ca.certificate_pem().into_bytes()],
+            })
+        };
+        keeper.view.see(present(Kind::Mutating, &ours));
+        assert_eq!(shown(&keeper), [""; 0], "there is no certificate to trust yet");
+        keeper.leaf = Some(ours.sign_leaf(&keeper.names, &lifetimes, now).unwrap());
+        assert_eq!(shown(&keeper), ["\"mutating\"} 1"]);
+        keeper.view.see(present(Kind::Mutating, &other));
+        assert_eq!(shown(&keeper), ["\"mutating\"} 0"]);
+        keeper.view.see(present(Kind::Mutating, &ours));
+        assert_eq!(shown(&keeper), ["\"mutating\"} 1"]);
+        let deleted = Observation::absent(0, false);
+        keeper.view.see(Seen::Configuration(Kind::Mutating, deleted));
+        assert_eq!(shown(&keeper), ["\"mutating\"} 0"]);
+    }
+}

@@ -71,7 +71,7 @@ impl<T> Observation<T> {
         }
     }
 
-    fn absent(version: u64, listed: bool) -> Self {
+    pub(super) fn absent(version: u64, listed: bool) -> Self {
         Self {
             object: Known::Absent,
             version,

@@ -5,7 +5,7 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::http::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::Client;

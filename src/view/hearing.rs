@@ -3,10 +3,12 @@
 
 use std::task::{Context, Poll};
 
-use axum::http::{Request, Response};
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use tower_service::Service;
@@ -31,7 +33,7 @@ struct Hearing {
 }
 
 impl Service<Request<Body>> for Hearing {
-    type Response = Response<http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, kube::Error>>;
+    type Response = Response<UnsyncBoxBody<Bytes, kube::Error>>;
     type Error = kube::Error;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
@@ -62,8 +64,8 @@ impl Service<Request<Body>> for Hearing {
 mod tests {
     use std::time::Duration;
 
-    use axum::http::StatusCode;
     use futures::{StreamExt, TryStreamExt};
+    use hyper::StatusCode;
     use k8s_openapi::api::core::v1::Pod;
     use kube::Api;
     use kube::api::WatchParams;
