@@ -84,7 +84,7 @@ impl Collector for AtScrape {
         )?)?;
         let mut ages = encoder.encode_descriptor(
             "cache_age",
-            "Time since the watch brought anything: an event, a bookmark or a list.",
+            "Time since the watch brought anything: an event, a bookmark, a list or its new begin.",
             Some(&Unit::Seconds),
             <ConstGauge<f64> as TypedMetric>::TYPE,
         )?;
