@@ -1,4 +1,5 @@
-//! The metrics, all under the prefix `flock`. Labels are closed sets, touched at start so that they begin at 0.
+//! What webhook and reconciler count; `run::Metrics` has the whole list. Labels are closed sets. A counter with labels
+//! begins at 0 for each of them, as nobody sees an increase that begins with nothing.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -8,7 +9,33 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
+
+use crate::reconcile::ACTIONS;
+
+/// Makes a metric and registers it.
+pub(crate) fn made<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Makes a counter for each of these labels and registers them.
+pub(crate) fn counters<L>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    labels: impl IntoIterator<Item = L>,
+) -> Family<L, Counter>
+where
+    L: EncodeLabelSet + Clone + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static,
+{
+    let family: Family<L, Counter> = made(registry, name, help);
+    for label in labels {
+        drop(family.get_or_create(&label));
+    }
+    family
+}
 
 /// What the webhook counts.
 #[derive(Clone, Debug)]
@@ -16,11 +43,8 @@ pub struct AdmissionMetrics {
     requests: Family<VerdictLabel, Counter>,
     workloads: Family<VerdictLabel, Counter>,
     duration: Histogram,
-    reservations: Gauge,
     /// Requests to the API server that decisions needed; none does on the normal path.
     pub lookups: Counter,
-    /// Handlers that panicked; each was answered with HTTP 500.
-    pub panics: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -28,11 +52,12 @@ struct VerdictLabel {
     verdict: &'static str,
 }
 
-const VERDICTS: [&str; 14] = [
+const VERDICTS: [&str; 15] = [
     "member",
     "untouched",
     "unreadable",
     "error",
+    "unanswered",
     "name",
     "annotation",
     "owner",
@@ -46,61 +71,48 @@ const VERDICTS: [&str; 14] = [
 ];
 
 /// Of the validating webhook.
-const WORKLOAD_VERDICTS: [&str; 5] = ["fits", "warned", "denied", "untouched", "unreadable"];
+const WORKLOAD_VERDICTS: [&str; 6] = [
+    "fits",
+    "warned",
+    "denied",
+    "untouched",
+    "unreadable",
+    "unanswered",
+];
 
 impl AdmissionMetrics {
     /// Registers them.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            requests: Family::default(),
-            workloads: Family::default(),
-            // From what a decision takes to what the API server waits for: 50 µs … 10 s.
-            duration: Histogram::new([
-                0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 3.0, 10.0,
-            ]),
-            reservations: Gauge::default(),
-            lookups: Counter::default(),
-            panics: Counter::default(),
-        };
-        for verdict in VERDICTS {
-            drop(metrics.requests.get_or_create(&VerdictLabel { verdict }));
-        }
-        for verdict in WORKLOAD_VERDICTS {
-            drop(metrics.workloads.get_or_create(&VerdictLabel { verdict }));
-        }
-        let registry = registry.sub_registry_with_prefix("flock");
-        registry.register(
-            "admission_requests",
-            "Reviews answered by the mutating webhook, by verdict",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "workload_reviews",
-            "Reviews answered by the validating webhook, by verdict",
-            metrics.workloads.clone(),
-        );
+        // From what a decision takes to what the API server waits for: 50 µs … 10 s.
+        let duration = Histogram::new([
+            0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 3.0, 10.0,
+        ]);
         registry.register_with_unit(
             "admission_duration",
             "Time from the review's last byte to the answer",
             Unit::Seconds,
-            metrics.duration.clone(),
+            duration.clone(),
         );
-        registry.register(
-            "reservations",
-            "Ordinals given away whose pods the watch has not shown yet",
-            metrics.reservations.clone(),
-        );
-        registry.register(
-            "admission_lookups",
-            "Requests to the API server that decisions about pods needed beyond the caches",
-            metrics.lookups.clone(),
-        );
-        registry.register(
-            "admission_panics",
-            "Reviews whose handler panicked",
-            metrics.panics.clone(),
-        );
-        metrics
+        Self {
+            requests: counters(
+                registry,
+                "admission_requests",
+                "Reviews that reached the mutating webhook, by verdict",
+                VERDICTS.map(|verdict| VerdictLabel { verdict }),
+            ),
+            workloads: counters(
+                registry,
+                "workload_reviews",
+                "Reviews that reached the validating webhook, by verdict",
+                WORKLOAD_VERDICTS.map(|verdict| VerdictLabel { verdict }),
+            ),
+            duration,
+            lookups: made(
+                registry,
+                "admission_lookups",
+                "Requests to the API server that decisions about pods needed beyond the caches",
+            ),
+        }
     }
 
     /// A review was answered.
@@ -112,11 +124,6 @@ impl AdmissionMetrics {
     /// A workload was judged.
     pub fn judged(&self, verdict: &'static str) {
         self.workloads.get_or_create(&VerdictLabel { verdict }).inc();
-    }
-
-    /// How many ordinals are reserved now.
-    pub fn reservations(&self, count: usize) {
-        self.reservations.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 }
 
@@ -145,44 +152,24 @@ struct ReasonLabel {
 impl ReconcileMetrics {
     /// Registers them.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            runs: Counter::default(),
-            actions: Family::default(),
-            errors: Counter::default(),
-            waits: Family::default(),
-            places: Gauge::default(),
-            leader: Gauge::default(),
-            cache_synced: Gauge::default(),
-        };
-        let registry = registry.sub_registry_with_prefix("flock");
-        registry.register(
-            "reconcile_runs",
-            "Flocks looked at by the reconciler",
-            metrics.runs.clone(),
-        );
-        registry.register(
-            "reconcile_actions",
-            "Writes of the reconciler, by kind",
-            metrics.actions.clone(),
-        );
-        registry.register(
-            "reconcile_errors",
-            "Writes of the reconciler that failed",
-            metrics.errors.clone(),
-        );
-        registry.register("waits", "Members that wait, by reason", metrics.waits.clone());
-        registry.register("places", "Ordinals that have a node", metrics.places.clone());
-        registry.register(
-            "leader",
-            "1 on the replica that reconciles",
-            metrics.leader.clone(),
-        );
-        registry.register(
-            "cache_synced",
-            "1 once every watch was listed",
-            metrics.cache_synced.clone(),
-        );
-        metrics
+        Self {
+            runs: made(registry, "reconcile_runs", "Flocks looked at by the reconciler"),
+            actions: counters(
+                registry,
+                "reconcile_actions",
+                "Writes of the reconciler, by kind",
+                ACTIONS.map(|action| ActionLabel { action }),
+            ),
+            errors: made(
+                registry,
+                "reconcile_errors",
+                "Writes and lookups of the reconciler that failed or were not answered",
+            ),
+            waits: made(registry, "waits", "Members that wait, by reason"),
+            places: made(registry, "places", "Ordinals that have a node"),
+            leader: made(registry, "leader", "1 on the replica that reconciles"),
+            cache_synced: made(registry, "cache_synced", "1 once every watch was listed"),
+        }
     }
 
     /// A flock was looked at.
@@ -195,7 +182,7 @@ impl ReconcileMetrics {
         self.actions.get_or_create(&ActionLabel { action }).inc();
     }
 
-    /// A write failed.
+    /// A write or a lookup failed.
     pub fn failed(&self) {
         self.errors.inc();
     }

@@ -1,6 +1,7 @@
 //! The composition root: the only place that knows every part.
 
 mod certificates;
+mod metrics;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,15 +21,16 @@ use tracing::{Instrument, info, info_span};
 use crate::admission::{Admission, Lookup, Policy, Reservations, routes};
 use crate::args::{Cli, ClusterArgs, Command, ServeArgs};
 use crate::leader::Leadership;
-use crate::metrics::{AdmissionMetrics, ReconcileMetrics};
 use crate::patience::{self, PATIENCE};
 use crate::prepare::PrepareError;
 use crate::reconcile::{Controller, OwnImage, PlanConfig};
 use crate::serve::{Grace, Phase, Readiness, ServeMetrics, ServeOptions, Shutdown, shutdown};
 use crate::storage::{HelperConfig, HelperImage};
-use crate::tls::{CertificateMetrics, ClientAuth, LeafResolver, LeafStatus, server_config};
+use crate::tls::{ClientAuth, LeafResolver, LeafStatus, server_config};
 use crate::view::{self, SharedView};
 use certificates::{certificates, client_auth, watch_certificate};
+
+pub use metrics::Metrics;
 
 /// The image of helpers where Flock does not run in a pod itself.
 const DEFAULT_IMAGE: &str = "flock:dev";
@@ -110,7 +112,7 @@ async fn serve(args: ServeArgs) -> Result<()> {
     let admin = crate::serve::bind(args.admin_address).await?;
     parts.watch_readiness(webhook.local_addr()?, &ending);
     let admin_router = shutdown_router(&parts, &ending);
-    let metrics = parts.serve_metrics.clone();
+    let metrics = parts.serve_metrics.admin();
     parts.tasks.spawn(async move {
         // The admin port answers to the very end, so it takes no part in the webhook's shutdown.
         let (_never, open) = shutdown::channel();
@@ -160,23 +162,17 @@ struct Parts {
 
 impl Parts {
     async fn start(args: &ServeArgs, client: Client, identity: &str) -> Result<Self> {
-        let mut registry = Registry::default();
-        let admission_metrics = AdmissionMetrics::register(&mut registry);
-        let reconcile_metrics = ReconcileMetrics::register(&mut registry);
-        let flock_registry = registry.sub_registry_with_prefix("flock");
-        let certificate_metrics = CertificateMetrics::register(flock_registry);
-        let serve_metrics = ServeMetrics::register(flock_registry);
-        let readiness = Readiness::register(flock_registry);
+        let view = SharedView::default();
+        let reservations = Arc::new(Mutex::new(Reservations::default()));
+        let metrics = Metrics::new(view.clone(), Arc::clone(&reservations));
         let mut tasks = JoinSet::new();
-        let client_auth = client_auth(args, certificate_metrics.clone(), &mut tasks).await?;
+        let client_auth = client_auth(args, metrics.certificates.clone(), &mut tasks).await?;
         let own_caller = match &client_auth {
             ClientAuth::None => None,
             ClientAuth::Required(verifier) => Some(verifier.own()),
         };
         let leadership = Leadership::compete(client.clone(), &args.namespace, "flock", identity);
         let leads = leadership.leads();
-        let view = SharedView::default();
-        let reservations = Arc::new(Mutex::new(Reservations::default()));
 
         let settled = Arc::clone(&reservations);
         let watches = view::run(
@@ -201,7 +197,7 @@ impl Parts {
             identity,
             plan_config,
             helper_image(&client, args, identity),
-            reconcile_metrics,
+            metrics.reconcile,
         );
         tasks.spawn(
             controller
@@ -211,27 +207,27 @@ impl Parts {
         let admission = Admission::new(
             view.clone(),
             reservations,
-            Lookup::new(client.clone(), admission_metrics.lookups.clone()),
+            Lookup::new(client.clone(), metrics.admission.lookups.clone()),
             Policy {
                 host_path_root: args.host_path_root.clone(),
             },
             leads,
-            admission_metrics,
+            metrics.admission,
         );
         let (resolver, certificate) =
-            certificates(args, client, leadership.lead(), certificate_metrics, &mut tasks);
+            certificates(args, client, leadership.lead(), metrics.certificates, &mut tasks);
         Ok(Self {
             tls: Arc::new(server_config(Arc::clone(&resolver), client_auth).context("TLS")?),
             router: routes(Arc::new(admission)),
-            registry: Arc::new(registry),
+            registry: Arc::new(metrics.registry),
             tasks,
             leadership,
             view,
             resolver,
             own_caller,
             certificate,
-            readiness,
-            serve_metrics,
+            readiness: metrics.readiness,
+            serve_metrics: metrics.serve,
         })
     }
 

@@ -1,4 +1,6 @@
-//! Logs: one line for each decision and each write, plain or JSON.
+//! Logs, plain or JSON: at `info` one line for each member admitted, each refusal and each write. Pods and workloads
+//! that are let pass as they came are told at `debug`, and so are workloads that only got a warning: their users have
+//! read it. What anybody can cause who reaches the port, and is no decision, passes a [`Sparse`].
 
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,13 @@ struct SparseState {
     /// When as many may pass at once again as at first.
     rested: Option<Instant>,
     left_out: u64,
+}
+
+impl Default for Sparse {
+    /// Ten lines at once, and then one in ten seconds.
+    fn default() -> Self {
+        Self::new(10, Duration::from_secs(10))
+    }
 }
 
 impl Sparse {

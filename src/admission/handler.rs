@@ -1,7 +1,7 @@
 //! The shell around the decision: reads the body, looks things up where it must, answers, counts and logs.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -17,6 +17,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::identity::{FlockKey, Ordinal, keys, shortened};
 use crate::metrics::AdmissionMetrics;
+use crate::telemetry::Sparse;
 use crate::view::{Flock, SharedView};
 
 use super::choose::End;
@@ -69,6 +70,9 @@ pub struct Admission {
     pub(super) policy: Policy,
     leader: watch::Receiver<bool>,
     pub(super) metrics: AdmissionMetrics,
+    /// Anybody who reaches the port can send what cannot be read, or go before the answer.
+    unreadable: Sparse,
+    unanswered: Sparse,
 }
 
 /// What was decided, and everything that is said about it.
@@ -95,6 +99,8 @@ impl Admission {
             policy,
             leader,
             metrics,
+            unreadable: Sparse::default(),
+            unanswered: Sparse::default(),
         }
     }
 
@@ -278,7 +284,6 @@ impl Admission {
             && for_real
         {
             reservations.reserve(key, ordinal, now);
-            self.metrics.reservations(reservations.len());
         }
         verdict
     }
@@ -303,18 +308,22 @@ pub fn routes(admission: Arc<Admission>) -> Router {
 }
 
 async fn mutate(State(admission): State<Arc<Admission>>, body: Bytes) -> Response {
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let request = match parse(&body) {
         Ok(request) => request,
         Err(problem) => {
             admission.metrics.answered("unreadable", started.elapsed());
-            return unreadable(&problem);
+            return admission.unreadable(&problem);
         }
     };
-    match admission.decide(&request).await {
+    let count = || admission.metrics.answered("unanswered", started.elapsed());
+    let pending = Pending::new(&admission, &request, count);
+    let decided = admission.decide(&request).await;
+    pending.answered();
+    match decided {
         Ok(decision) => {
             admission.metrics.answered(decision.verdict, started.elapsed());
-            log(&request, &decision);
+            admission.log(&request, &decision);
             let body = render(&request.uid, &decision.answer, &decision.warnings);
             ([(header::CONTENT_TYPE, "application/json")], body).into_response()
         }
@@ -331,34 +340,87 @@ async fn mutate(State(admission): State<Arc<Admission>>, body: Bytes) -> Respons
     }
 }
 
-pub(super) fn unreadable(problem: &ReviewError) -> Response {
-    let problem = shortened(&problem.to_string(), LONGEST_PROBLEM);
-    warn!(error = problem, "unreadable review");
-    (StatusCode::BAD_REQUEST, problem).into_response()
+/// A review that is being decided. One that ends before it is answered is counted and logged like any other: its
+/// caller's time was over, or the caller went, or this is a panic.
+pub(super) struct Pending<'a, F: Fn()> {
+    admission: &'a Admission,
+    request: &'a Request<'a>,
+    count: F,
+    answered: bool,
 }
 
-fn log(request: &Request<'_>, decision: &Decision) {
-    let (uid, namespace, verdict) = (&*request.uid, &*request.namespace, decision.verdict);
-    let dry_run = request.dry_run == Some(true);
-    match &decision.answer {
-        Answer::Allowed(ops) if ops.is_empty() => debug!(uid, namespace, verdict, dry_run, "allowed"),
-        Answer::Allowed(ops) => {
-            let name = ops
-                .iter()
-                .find(|op| op.path() == "/metadata/name")
-                .and_then(|op| op.text());
-            info!(
+impl<'a, F: Fn()> Pending<'a, F> {
+    /// `count` counts it where it is not answered.
+    pub(super) fn new(admission: &'a Admission, request: &'a Request<'a>, count: F) -> Self {
+        Self {
+            admission,
+            request,
+            count,
+            answered: false,
+        }
+    }
+
+    pub(super) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl<F: Fn()> Drop for Pending<'_, F> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        (self.count)();
+        if let Some(left_out) = self.admission.unanswered.pass(Instant::now()) {
+            let (uid, namespace) = (&*self.request.uid, &*self.request.namespace);
+            warn!(
                 uid,
-                namespace,
-                verdict,
-                dry_run,
-                name,
-                operations = ops.len(),
-                "allowed"
+                namespace, left_out, "unanswered: the caller's time was over before the decision"
             );
         }
-        Answer::Refused { code, message, .. } => {
-            info!(uid, namespace, verdict, dry_run, code, message, "refused");
+    }
+}
+
+impl Admission {
+    pub(super) fn unreadable(&self, problem: &ReviewError) -> Response {
+        let problem = shortened(&problem.to_string(), LONGEST_PROBLEM);
+        self.log_unreadable(None, &problem);
+        (StatusCode::BAD_REQUEST, problem).into_response()
+    }
+
+    /// A body that is no review has no uid either.
+    pub(super) fn log_unreadable(&self, uid: Option<&str>, problem: &dyn std::fmt::Display) {
+        if let Some(left_out) = self.unreadable.pass(Instant::now()) {
+            warn!(uid, error = %problem, left_out, "unreadable review");
+        }
+    }
+
+    fn log(&self, request: &Request<'_>, decision: &Decision) {
+        let (uid, namespace, verdict) = (&*request.uid, &*request.namespace, decision.verdict);
+        let dry_run = request.dry_run == Some(true);
+        match &decision.answer {
+            Answer::Allowed(ops) if ops.is_empty() => debug!(uid, namespace, verdict, dry_run, "allowed"),
+            Answer::Allowed(ops) => {
+                let name = ops
+                    .iter()
+                    .find(|op| op.path() == "/metadata/name")
+                    .and_then(|op| op.text());
+                info!(
+                    uid,
+                    namespace,
+                    verdict,
+                    dry_run,
+                    name,
+                    operations = ops.len(),
+                    "allowed"
+                );
+            }
+            Answer::Refused { message, .. } if verdict == "unreadable" => {
+                self.log_unreadable(Some(uid), message);
+            }
+            Answer::Refused { code, message, .. } => {
+                info!(uid, namespace, verdict, dry_run, code, message, "refused");
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use tracing::{debug, info};
 
 use crate::identity::keys;
 
-use super::handler::{Admission, WATCH_LAG, unreadable};
+use super::handler::{Admission, Pending, WATCH_LAG};
 use super::json::Object;
 use super::review::{Answer, Request, parse, render};
 use super::workload::{Judgement, Known, RawWorkload, Subject, judge};
@@ -32,10 +32,13 @@ pub(super) async fn validate(State(admission): State<Arc<Admission>>, body: Byte
         Ok(request) => request,
         Err(problem) => {
             admission.metrics.judged("unreadable");
-            return unreadable(&problem);
+            return admission.unreadable(&problem);
         }
     };
-    let (verdict, answer, warnings) = match admission.judge(&request).await {
+    let pending = Pending::new(&admission, &request, || admission.metrics.judged("unanswered"));
+    let judged = admission.judge(&request).await;
+    pending.answered();
+    let (verdict, answer, warnings) = match judged {
         Ok(None) => ("untouched", Answer::Allowed(Vec::new()), Vec::new()),
         Ok(Some(judgement)) => told(judgement),
         Err(error) => {
@@ -51,6 +54,9 @@ pub(super) async fn validate(State(admission): State<Arc<Admission>>, body: Byte
     let (uid, namespace, name) = (&*request.uid, &*request.namespace, &*request.name);
     match &answer {
         Answer::Allowed(_) => debug!(uid, namespace, name, verdict, ?warnings, "workload judged"),
+        Answer::Refused { message, .. } if verdict == "unreadable" => {
+            admission.log_unreadable(Some(uid), message);
+        }
         Answer::Refused { message, .. } => info!(uid, namespace, name, verdict, message, "workload denied"),
     }
     (

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
-use crate::identity::{FlockKey, is_object_name};
+use crate::identity::{FlockKey, Ordinal, is_object_name};
 use crate::leader::Lead;
 use crate::metrics::ReconcileMetrics;
 use crate::place::Record;
@@ -147,11 +147,13 @@ impl Controller {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 warn!(flock = %key, %error, "lookup failed");
+                self.metrics.failed();
                 self.fail(key);
                 return true;
             }
             Err(_) => {
                 warn!(flock = %key, "lookup was not answered");
+                self.metrics.failed();
                 self.fail(key);
                 return true;
             }
@@ -189,7 +191,8 @@ impl Controller {
         let mut notes = plan.notes;
         notes.retain(|note| note.rests_on.is_none_or(|action| done.contains(&action)));
         for (pod, message) in &blocked {
-            if let Some(note) = self.blocked(key, pod, message) {
+            if let Some((ordinal, note)) = self.blocked(key, pod, message) {
+                plan.waiting.entry(note.reason).or_default().insert(ordinal);
                 notes.push(note);
             }
         }
@@ -197,7 +200,7 @@ impl Controller {
         if !lead.is_certain() {
             return false;
         }
-        self.waits.note(key, &notes, &self.metrics);
+        self.waits.note(key, &plan.waiting, &self.metrics);
         self.metrics.places(self.view.read().place_count());
         if timeout(ANSWER, self.events.tell(key, &notes)).await.is_err() {
             warn!(flock = %key, "events were not taken");
@@ -267,12 +270,13 @@ impl Controller {
         self.look_again(key, pause.min(LONGEST_PAUSE));
     }
 
-    fn blocked(&self, key: &FlockKey, pod: &str, message: &str) -> Option<Note> {
+    /// Who waits since a budget keeps this pod, and what is told of it.
+    fn blocked(&self, key: &FlockKey, pod: &str, message: &str) -> Option<(Ordinal, Note)> {
         let view = self.view.read();
         let pod = view.flock(key).pods().get(pod)?;
         let workload = view.flock(key).workloads().get(&pod.owner.as_ref()?.uid)?;
         let newest = view.flock(key).newest(workload);
-        Some(Note {
+        let note = Note {
             subject: Subject::Workload(newest.kind, newest.name.clone(), newest.uid.clone()),
             reason: "EvictionBlocked",
             warning: true,
@@ -282,7 +286,8 @@ impl Controller {
                  allow a disruption or delete the pod",
                 newest.name, pod.name
             ),
-        })
+        };
+        Some((pod.ordinal?, note))
     }
 
     /// What the watches don't bring: the budgets of Deployments in a rollout, and workloads without the label.
@@ -372,5 +377,40 @@ fn budget(deployment: &Deployment, desired: u32) -> u32 {
             u32::try_from(u64::from(desired) * percent / 100).unwrap_or(u32::MAX)
         }
         None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::storage::HelperImage;
+    use crate::view::fixtures::{api_server, key, pod, view};
+
+    #[tokio::test]
+    async fn a_lookup_that_is_forbidden_counts_as_an_error() {
+        let status =
+            r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}"#;
+        let client = api_server(StatusCode::FORBIDDEN, status);
+        let mut registry = Registry::default();
+        let metrics = ReconcileMetrics::register(&mut registry);
+        let shared = SharedView::default();
+        // Its owner is not in the view, so it is looked up.
+        shared.update(|empty| {
+            *empty = view(vec![], vec![pod(0, "rs")]);
+            Vec::new()
+        });
+        let config = PlanConfig::default();
+        let image = OwnImage::fixed(HelperImage::public("flock:dev"));
+        let mut controller = Controller::new(client, shared, "test", config, image, metrics);
+        let (_leader, leads) = watch::channel(true);
+        assert!(controller.reconcile(&key(), &leads.into()).await);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        assert!(text.contains("reconcile_errors_total 1"), "{text}");
     }
 }

@@ -15,4 +15,4 @@ mod waits;
 pub use apply::{Apply, ApplyError};
 pub use controller::Controller;
 pub use own_image::OwnImage;
-pub use plan::PlanConfig;
+pub use plan::{ACTIONS, PlanConfig};

@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::identity::FlockKey;
 use crate::metrics::ReconcileMetrics;
 
-use super::plan::Note;
+use super::plan::Waiting;
 
 /// The waits of every flock, as of its last look.
 #[derive(Debug, Default)]
 pub(super) struct Waits(HashMap<FlockKey, BTreeMap<&'static str, usize>>);
 
 impl Waits {
-    /// Takes in what was said of a flock, and shows the sums.
-    pub(super) fn note(&mut self, key: &FlockKey, notes: &[Note], metrics: &ReconcileMetrics) {
-        let mut now = BTreeMap::new();
-        for note in notes.iter().filter(|note| note.warning) {
-            *now.entry(note.reason).or_default() += 1;
-        }
+    /// Takes in who waits in a flock, and shows the sums.
+    pub(super) fn note(&mut self, key: &FlockKey, waiting: &Waiting, metrics: &ReconcileMetrics) {
+        let now: BTreeMap<_, _> = waiting
+            .iter()
+            .map(|(reason, members)| (*reason, members.len()))
+            .collect();
         let before = if now.is_empty() {
             self.0.remove(key)
         } else {
@@ -40,5 +40,41 @@ impl Waits {
             metrics.waiting(reason, 0);
         }
         metrics.places(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::identity::Ordinal;
+
+    fn waiting(reason: &'static str, ordinals: &[u32]) -> Waiting {
+        let ordinals = ordinals.iter().filter_map(|number| Ordinal::new(*number));
+        Waiting::from([(reason, ordinals.collect())])
+    }
+
+    #[test]
+    fn members_are_summed_over_flocks_and_count_no_more_once_they_start() {
+        let mut registry = Registry::default();
+        let metrics = ReconcileMetrics::register(&mut registry);
+        let shown = |reason: &str| {
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            let line = format!("waits{{reason=\"{reason}\"}} ");
+            text.lines()
+                .find_map(|shown| shown.strip_prefix(&line)?.parse::<usize>().ok())
+        };
+        let [one, other] = ["one", "other"].map(|flock| FlockKey::parse("default", flock).unwrap());
+        let mut waits = Waits::default();
+        waits.note(&one, &waiting("WaitingForNode", &[0, 3]), &metrics);
+        waits.note(&other, &waiting("WaitingForNode", &[1]), &metrics);
+        assert_eq!(shown("WaitingForNode"), Some(3));
+        waits.note(&one, &waiting("NoPlace", &[0]), &metrics);
+        assert_eq!((shown("WaitingForNode"), shown("NoPlace")), (Some(1), Some(1)));
+        waits.clear(&metrics);
+        assert_eq!((shown("WaitingForNode"), shown("NoPlace")), (Some(0), Some(0)));
     }
 }

@@ -3,7 +3,16 @@
 //! A handler is called with the whole body in memory, so a slow sender occupies no handler; and whatever the handler
 //! does, its panic included, its caller gets an answer.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -33,6 +42,7 @@ use super::{
     metrics::{Refused, ServeMetrics},
     shutdown::Shutdown,
 };
+use crate::telemetry::Sparse;
 
 /// The way to the handlers.
 pub(super) struct Gate {
@@ -42,6 +52,8 @@ pub(super) struct Gate {
     max_time: Duration,
     metrics: ServeMetrics,
     shutdown: Shutdown,
+    /// Anybody can be refused as often as they like; one reason must not hide the others.
+    lines: HashMap<Refused, Sparse>,
 }
 
 /// A request that gets no decision.
@@ -66,23 +78,32 @@ impl Gate {
             max_time: options.max_request_time,
             metrics,
             shutdown,
+            lines: Refused::ALL.map(|reason| (reason, Sparse::default())).into(),
         })
     }
 
-    /// Answers one request.
-    pub(super) async fn answer(&self, seat: &Seat, request: Request<Incoming>) -> Response<Body> {
+    /// Answers one request of this peer.
+    pub(super) async fn answer(
+        &self,
+        seat: &Seat,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
         seat.touch();
-        let time = deadline::for_query(request.uri().query(), self.max_time);
+        let uri = request.uri().clone();
+        let time = deadline::for_query(uri.query(), self.max_time);
         let end = Instant::now() + time;
-        let answered = timeout_at(end, self.pass(seat, request, end)).await;
+        let reached = AtomicBool::new(false);
+        let answered = timeout_at(end, self.pass(seat, request, end, &reached)).await;
+        let late = || Refusal::late(time, reached.load(Ordering::Relaxed));
         let mut response = match answered
             .unwrap_or(Ok(None))
-            .and_then(|answer| answer.ok_or_else(|| Refusal::deadline(time)))
+            .and_then(|answer| answer.ok_or_else(late))
         {
             Ok(response) => response,
             Err(refusal) => {
                 self.metrics.refused(refusal.reason);
-                warn!(reason = ?refusal.reason, status = refusal.status.as_u16(), "refused a request: {}", refusal.text);
+                self.log(&refusal, peer, uri.path());
                 let mut response = (refusal.status, refusal.text).into_response();
                 // Some of its body may not have been read: there is no next request on this connection.
                 response
@@ -100,12 +121,22 @@ impl Gate {
         response
     }
 
-    /// `None`: there was no answer by `end`.
+    fn log(&self, refusal: &Refusal, peer: SocketAddr, path: &str) {
+        let Refusal { status, reason, text } = refusal;
+        // A panic was logged where it was caught.
+        let lines = self.lines.get(reason).filter(|_| *reason != Refused::panic);
+        if let Some(left_out) = lines.and_then(|lines| lines.pass(std::time::Instant::now())) {
+            warn!(%peer, path, ?reason, status = status.as_u16(), left_out, "refused a request: {text}");
+        }
+    }
+
+    /// Tells by `reached` that it calls a handler. `None`: there was no answer by `end`.
     async fn pass(
         &self,
         seat: &Seat,
         request: Request<Incoming>,
         end: Instant,
+        reached: &AtomicBool,
     ) -> Result<Option<Response<Body>>, Refusal> {
         let (parts, body) = request.into_parts();
         if has_meaningful_body(&parts.method) && !is_json(&parts.headers) {
@@ -114,6 +145,7 @@ impl Gate {
         }
         let Whole { bytes, room } = self.bodies.read(body, &parts.headers).await?;
         let _busy = seat.busy();
+        reached.store(true, Ordering::Relaxed);
         let call = self
             .router
             .clone()
@@ -191,10 +223,20 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, Refused::no_room, text)
     }
 
-    fn deadline(time: Duration) -> Self {
-        let text =
-            format!("no answer within {time:?}, which is what the caller has, or the body came too slowly");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, Refused::deadline, text)
+    /// The time is over: for the handler, if it was reached, else for the body.
+    fn late(time: Duration, reached: bool) -> Self {
+        let (reason, text) = if reached {
+            (
+                Refused::deadline,
+                format!("no answer within {time:?}, which is what the caller has"),
+            )
+        } else {
+            (
+                Refused::body_late,
+                format!("the body did not come within {time:?}, which is what the caller has"),
+            )
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, text)
     }
 
     fn panic(panic: &(dyn std::any::Any + Send)) -> Self {

@@ -18,9 +18,6 @@ use tracing::{Instrument, debug, info_span, warn};
 use super::metrics::Dropped;
 use crate::telemetry::Sparse;
 
-/// So many callers without a certificate are logged at once, and then one in this time: anybody can be one.
-const LOG_AT_ONCE: u32 = 10;
-const LOG_EVERY: Duration = Duration::from_secs(10);
 /// How long one who was refused has to read why, and how much of what it still sends is read meanwhile.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 1024 * 1024;
@@ -29,6 +26,7 @@ const LINGER_BYTES: u64 = 1024 * 1024;
 pub(super) struct Handshakes {
     acceptor: TlsAcceptor,
     time: Duration,
+    /// Callers without a certificate: anybody can be one.
     nameless: Sparse,
 }
 
@@ -37,7 +35,7 @@ impl Handshakes {
         Self {
             acceptor: config.into(),
             time,
-            nameless: Sparse::new(LOG_AT_ONCE, LOG_EVERY),
+            nameless: Sparse::default(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Metrics of a server.
+//! Metrics of the servers.
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue},
@@ -6,10 +6,38 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::metrics::{counters, made};
+
+/// Which port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types)]
+enum Server {
+    #[default]
+    webhook,
+    admin,
+}
+
+impl Server {
+    const ALL: [Self; 2] = [Self::webhook, Self::admin];
+
+    /// Itself with each of these.
+    fn each<T: Copy>(all: &[T]) -> impl Iterator<Item = (Self, T)> {
+        Self::ALL
+            .into_iter()
+            .flat_map(move |server| all.iter().map(move |one| (server, *one)))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ServerLabel {
+    server: Server,
+}
+
 /// Why a request did not reach its handler, or got no answer from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types)]
 pub(super) enum Refused {
+    body_late,
     body_slow,
     body_too_large,
     body_unreadable,
@@ -20,7 +48,8 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
+        Self::body_late,
         Self::body_slow,
         Self::body_too_large,
         Self::body_unreadable,
@@ -56,64 +85,79 @@ impl Dropped {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabel {
+    server: Server,
     reason: Refused,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ConnectionLabel {
+    server: Server,
     reason: Dropped,
 }
 
-/// Metrics of a server; clones share them.
+/// Metrics of one server; they are of all servers, and clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct ServeMetrics {
-    pub(super) connections: Gauge,
+    server: Server,
+    connections: Family<ServerLabel, Gauge>,
     refused: Family<RequestLabel, Counter>,
     dropped: Family<ConnectionLabel, Counter>,
 }
 
 impl ServeMetrics {
-    /// Makes the metrics known to the registry.
+    /// Makes the metrics known to the registry; they count for the webhook's port.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        for reason in Refused::ALL {
-            drop(metrics.refused.get_or_create(&RequestLabel { reason }));
+        let connections: Family<ServerLabel, Gauge> =
+            made(registry, "server_connections", "Open connections, by server");
+        for server in Server::ALL {
+            drop(connections.get_or_create(&ServerLabel { server }));
         }
-        for reason in Dropped::ALL {
-            drop(metrics.dropped.get_or_create(&ConnectionLabel { reason }));
+        Self {
+            server: Server::webhook,
+            connections,
+            refused: counters(
+                registry,
+                "server_requests_refused",
+                "Requests that were answered without a decision, by server and reason",
+                Server::each(&Refused::ALL).map(|(server, reason)| RequestLabel { server, reason }),
+            ),
+            dropped: counters(
+                registry,
+                "server_connections_dropped",
+                "Connections that ended before their time, by server and reason",
+                Server::each(&Dropped::ALL).map(|(server, reason)| ConnectionLabel { server, reason }),
+            ),
         }
-        registry.register(
-            "server_connections",
-            "Open connections",
-            metrics.connections.clone(),
-        );
-        registry.register(
-            "server_requests_refused",
-            "Requests that were answered without a decision, by reason",
-            metrics.refused.clone(),
-        );
-        registry.register(
-            "server_connections_dropped",
-            "Connections that ended before their time, by reason",
-            metrics.dropped.clone(),
-        );
-        metrics
+    }
+
+    /// The same, to count for the admin port.
+    #[must_use]
+    pub fn admin(&self) -> Self {
+        Self {
+            server: Server::admin,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn opened(&self) {
+        let server = self.server;
+        self.connections.get_or_create(&ServerLabel { server }).inc();
+    }
+
+    pub(super) fn closed(&self) {
+        let server = self.server;
+        self.connections.get_or_create(&ServerLabel { server }).dec();
     }
 
     pub(super) fn refused(&self, reason: Refused) {
-        self.refused.get_or_create(&RequestLabel { reason }).inc();
+        let server = self.server;
+        self.refused.get_or_create(&RequestLabel { server, reason }).inc();
     }
 
     pub(super) fn dropped(&self, reason: Dropped) {
-        self.dropped.get_or_create(&ConnectionLabel { reason }).inc();
-    }
-
-    /// How many handlers panicked.
-    pub fn panics(&self) -> u64 {
-        self.refused
-            .get_or_create(&RequestLabel {
-                reason: Refused::panic,
-            })
-            .get()
+        let server = self.server;
+        self.dropped
+            .get_or_create(&ConnectionLabel { server, reason })
+            .inc();
     }
 }

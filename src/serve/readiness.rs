@@ -5,6 +5,8 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 
+use crate::metrics::made;
+
 /// Why each condition does not hold; `None` where it does.
 type Conditions = BTreeMap<&'static str, Option<Cow<'static, str>>>;
 
@@ -25,13 +27,14 @@ pub struct Condition {
 impl Readiness {
     /// Makes the metric known to the registry.
     pub fn register(registry: &mut Registry) -> Self {
-        let readiness = Self::default();
-        registry.register(
-            "ready",
-            "Whether all conditions of readiness hold",
-            readiness.ready.clone(),
-        );
-        readiness
+        Self {
+            ready: made(
+                registry,
+                "ready",
+                "1 while the replica may be called: caches, certificate and port are in order",
+            ),
+            ..Self::default()
+        }
     }
 
     /// Adds a condition that does not hold yet.

@@ -115,9 +115,9 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &Arc<
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let server = server.clone();
         tokio::spawn(async move {
-            server.metrics.connections.inc();
+            server.metrics.opened();
             server.connection(stream, peer, Arc::new(seat)).await;
-            server.metrics.connections.dec();
+            server.metrics.closed();
         });
     }
 }
@@ -133,7 +133,7 @@ impl Server {
         // What is written and not taken is the kernel's, and counts against the container all the same.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER);
         let Some(tls) = &self.tls else {
-            return self.http(stream, &seat).await;
+            return self.http(stream, peer, &seat).await;
         };
         let handshake = tokio::select! {
             handshake = tls.accept(stream, peer) => handshake,
@@ -143,17 +143,22 @@ impl Server {
         match handshake {
             Ok(stream) => {
                 seat.touch();
-                self.http(stream, &seat).await;
+                self.http(stream, peer, &seat).await;
             }
             Err(reason) => self.metrics.dropped(reason),
         }
     }
 
-    async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, seat: &Arc<Seat>) {
+    async fn http(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+        peer: SocketAddr,
+        seat: &Arc<Seat>,
+    ) {
         let asked = AtomicBool::new(false);
         let service = service_fn(|request| {
             asked.store(true, Ordering::Relaxed);
-            async { Ok::<_, std::convert::Infallible>(self.gate.answer(seat, request).await) }
+            async { Ok::<_, std::convert::Infallible>(self.gate.answer(seat, peer, request).await) }
         });
         let io = TokioIo::new(WriteDeadline::new(stream, self.options.write_timeout));
         let mut connection = std::pin::pin!(self.http.serve_connection(io, service));

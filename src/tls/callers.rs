@@ -2,10 +2,7 @@
 //!
 //! No session is ever resumed, so every connection passes here once; what stands is not cut when a CA is dropped.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
@@ -32,9 +29,6 @@ use super::{
 };
 use crate::telemetry::Sparse;
 
-/// So many refusals are logged at once, and then one in this time: anybody who reaches the port can cause them.
-const LOG_AT_ONCE: u32 = 10;
-const LOG_EVERY: Duration = Duration::from_secs(10);
 /// So much of a stranger's name is logged.
 const LOGGED_CHARACTERS: usize = 200;
 
@@ -47,6 +41,7 @@ pub struct ClientVerifier {
     names: Vec<String>,
     own: Arc<CertifiedKey>,
     signatures: Signatures,
+    /// Anybody who reaches the port can cause them.
     refusals: Sparse,
 }
 
@@ -101,7 +96,7 @@ impl ClientVerifier {
             names,
             own: own_certificate().map_err(ClientCaFault::Own)?.into(),
             signatures: Signatures::default(),
-            refusals: Sparse::new(LOG_AT_ONCE, LOG_EVERY),
+            refusals: Sparse::default(),
         })
     }
 
@@ -310,7 +305,7 @@ mod tests {
     fn a_ca_lets_callers_in_until_it_ends() {
         let at = |year| {
             let seconds = rcgen::date_time_ymd(year, 6, 1).unix_timestamp();
-            UnixTime::since_unix_epoch(Duration::from_secs(seconds.unsigned_abs()))
+            UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds.unsigned_abs()))
         };
         let ((short, of_short), (long, of_long)) = (ending_with(2030), ending_with(2040));
         let (_, of_none) = ending_with(2040);

@@ -9,6 +9,9 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use kube::api::ObjectMeta;
+use rustls::pki_types::CertificateDer;
+
+use super::pem;
 
 /// Which of the two kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +21,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// A word for metrics.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutating",
+            Self::Validating => "validating",
+        }
+    }
+
     /// Name of the kind in the API.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -55,6 +66,12 @@ impl Configuration {
                 })
                 .collect(),
         }
+    }
+
+    /// Whether there are webhooks and every one of them trusts this CA.
+    pub(super) fn trusts(&self, ca: &CertificateDer<'_>) -> bool {
+        let trusts = |bundle: &Vec<u8>| pem::certificates(bundle).is_ok_and(|bundle| bundle.contains(ca));
+        !self.bundles.is_empty() && self.bundles.iter().all(trusts)
     }
 
     /// The patch that makes every webhook carry this bundle; `None` where all of them do.
@@ -109,6 +126,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::tls::{issue::Ca, lifetime::Lifetimes};
 
     fn object() -> serde_json::Value {
         json!({
@@ -160,5 +178,23 @@ mod tests {
         let mut empty = object();
         empty["webhooks"] = json!([]);
         assert_eq!(configuration(&empty).patch("right"), None);
+    }
+
+    #[test]
+    fn a_ca_is_trusted_where_every_webhook_carries_it() {
+        let [ours, other] = [(); 2].map(|()| {
+            let now = jiff::Timestamp::now();
+            Ca::generate(&Lifetimes::default(), now).unwrap()
+        });
+        let trusts = |bundles: &[String]| {
+            let mut configuration = configuration(&object());
+            configuration.bundles = bundles.iter().map(|text| text.clone().into_bytes()).collect();
+            configuration.trusts(ours.certificate())
+        };
+        let both = other.certificate_pem() + &ours.certificate_pem();
+        assert!(trusts(&[ours.certificate_pem(), both.clone()]));
+        assert!(!trusts(&[ours.certificate_pem(), other.certificate_pem()]));
+        assert!(!trusts(&[both, String::new()]), "one carries none");
+        assert!(!trusts(&[]), "there is no webhook");
     }
 }

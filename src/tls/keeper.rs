@@ -20,7 +20,7 @@ use crate::leader::Lead;
 use super::{
     authority::{Authority, Retired},
     config::{KeeperConfig, KeeperError},
-    configuration::Configuration,
+    configuration::{Configuration, Kind},
     issue::{Ca, Leaf, ServerName},
     leaf::{LeafStep, Trust, plan_leaf},
     metrics::{CertificateMetrics, Written},
@@ -246,11 +246,25 @@ impl Keeper {
         if let Some(status) = &status {
             self.metrics.observe(status);
         }
+        self.report_configurations();
         self.status.send_if_modified(|present| {
             let differs = *present != status;
             *present = status;
             differs
         });
+    }
+
+    /// What is not known yet is not told: neither a configuration before it was looked for, nor whether it trusts us
+    /// before there is a certificate.
+    fn report_configurations(&self) {
+        for kind in [Kind::Mutating, Kind::Validating] {
+            let ok = match (self.view.configuration(kind), &self.leaf) {
+                (Known::Absent, _) => false,
+                (Known::Present(configuration), Some(leaf)) => configuration.trusts(&leaf.issuer),
+                (Known::Present(_), None) | (Known::Unknown, _) => continue,
+            };
+            self.metrics.configured(kind.word(), ok);
+        }
     }
 
     fn note_absence(&mut self, absent: bool, differs: bool) {
@@ -344,4 +358,54 @@ fn retry_after(failures: u32) -> Duration {
 fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(error.source(), |error| error.source())
         .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+    use prometheus_client::{encoding::text::encode, registry::Registry};
+
+    use super::*;
+    use crate::tls::watches::Observation;
+    use crate::view::fixtures::api_server;
+
+    #[tokio::test]
+    async fn configurations_are_told_as_they_were_last_seen_and_not_before() {
+        let mut registry = Registry::default();
+        let metrics = CertificateMetrics::register(&mut registry);
+        let client = api_server(StatusCode::NOT_FOUND, "{}");
+        let mut keeper = Keeper::new(client, KeeperConfig::default(), metrics);
+        let now = Timestamp::now();
+        let lifetimes = keeper.config.lifetimes;
+        let [ours, other] = [(); 2].map(|()| Ca::generate(&lifetimes, now).unwrap());
+        let shown = |keeper: &Keeper| {
+            keeper.report();
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            let shown = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("webhook_config_ok{configuration="));
+            shown.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut version = 0;
+        let mut present = |kind, ca: &Ca| {
+            version += 1;
+            Seen::written_configuration(Configuration {
+                kind,
+                resource_version: version.to_string(),
+                bundles: vec![ca.certificate_pem().into_bytes()],
+            })
+        };
+        keeper.view.see(present(Kind::Mutating, &ours));
+        assert_eq!(shown(&keeper), [""; 0], "there is no certificate to trust yet");
+        keeper.leaf = Some(ours.sign_leaf(&keeper.names, &lifetimes, now).unwrap());
+        assert_eq!(shown(&keeper), ["\"mutating\"} 1"]);
+        keeper.view.see(present(Kind::Mutating, &other));
+        assert_eq!(shown(&keeper), ["\"mutating\"} 0"]);
+        keeper.view.see(present(Kind::Mutating, &ours));
+        assert_eq!(shown(&keeper), ["\"mutating\"} 1"]);
+        let deleted = Observation::absent(0, false);
+        keeper.view.see(Seen::Configuration(Kind::Mutating, deleted));
+        assert_eq!(shown(&keeper), ["\"mutating\"} 0"]);
+    }
 }

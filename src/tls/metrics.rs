@@ -10,6 +10,7 @@ use prometheus_client::{
 };
 
 use super::status::LeafStatus;
+use crate::metrics::{counters, made};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CertificateLabel {
@@ -36,6 +37,11 @@ pub(super) enum Written {
     configuration,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConfigurationLabel {
+    configuration: &'static str,
+}
+
 /// Metrics of the certificates; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct CertificateMetrics {
@@ -43,36 +49,40 @@ pub struct CertificateMetrics {
     signed: Counter,
     writes: Family<ObjectLabel, Counter>,
     failures: Counter,
+    configured: Family<ConfigurationLabel, Gauge>,
 }
 
 impl CertificateMetrics {
     /// Makes the metrics known to the registry.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "certificate_expiry_timestamp_seconds",
-            "When the serving certificate and its CA expire, in Unix time",
-            metrics.expiry.clone(),
-        );
-        registry.register(
-            "certificate_leaves",
-            "Serving certificates taken into use",
-            metrics.signed.clone(),
-        );
-        for object in [Written::secret, Written::configuration] {
-            drop(metrics.writes.get_or_create(&ObjectLabel { object }));
+        Self {
+            expiry: made(
+                registry,
+                "certificate_expiry_timestamp_seconds",
+                "When the serving certificate and its CA expire, in Unix time",
+            ),
+            signed: made(
+                registry,
+                "certificate_leaves",
+                "Serving certificates taken into use",
+            ),
+            writes: counters(
+                registry,
+                "certificate_writes",
+                "Changes of the CA's Secret and of the webhook configurations' caBundle",
+                [Written::secret, Written::configuration].map(|object| ObjectLabel { object }),
+            ),
+            failures: made(
+                registry,
+                "certificate_failures",
+                "Attempts to read, make or publish a certificate that failed",
+            ),
+            configured: made(
+                registry,
+                "webhook_config_ok",
+                "1 while the webhook configuration exists and each of its webhooks trusts the certificate that is served",
+            ),
         }
-        registry.register(
-            "certificate_writes",
-            "Changes of the CA's Secret and of the webhook configurations' caBundle",
-            metrics.writes.clone(),
-        );
-        registry.register(
-            "certificate_failures",
-            "Attempts to read, make or publish a certificate that failed",
-            metrics.failures.clone(),
-        );
-        metrics
     }
 
     pub(super) fn leaf_taken(&self) {
@@ -87,7 +97,15 @@ impl CertificateMetrics {
         self.failures.inc();
     }
 
-    pub(super) fn observe(&self, status: &LeafStatus) {
+    /// Whether the `mutating` or the `validating` configuration is as it should be.
+    pub fn configured(&self, configuration: &'static str, ok: bool) {
+        self.configured
+            .get_or_create(&ConfigurationLabel { configuration })
+            .set(ok.into());
+    }
+
+    /// What is served.
+    pub fn observe(&self, status: &LeafStatus) {
         let set = |certificate, time: Timestamp| {
             let seconds = time.as_duration().as_secs_f64();
             self.expiry

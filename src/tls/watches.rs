@@ -71,7 +71,7 @@ impl<T> Observation<T> {
         }
     }
 
-    fn absent(version: u64, listed: bool) -> Self {
+    pub(super) fn absent(version: u64, listed: bool) -> Self {
         Self {
             object: Known::Absent,
             version,
@@ -168,6 +168,14 @@ impl View {
         [&self.mutating, &self.validating]
             .into_iter()
             .filter_map(|newest| newest.object.present())
+    }
+
+    /// The configuration of this kind.
+    pub(super) fn configuration(&self, kind: Kind) -> Known<&Configuration> {
+        match kind {
+            Kind::Mutating => self.mutating.object.as_ref(),
+            Kind::Validating => self.validating.object.as_ref(),
+        }
     }
 
     /// What is published, once both configurations have been looked for.

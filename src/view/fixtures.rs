@@ -1,9 +1,16 @@
 //! Views built by hand, for the tests of the decisions.
 
+use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use hyper::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
+use kube::Client;
+use kube::client::Body;
+use tower_service::Service;
 
 use crate::identity::{FlockKey, Settings, keys};
 use crate::place::Constraints;
@@ -216,3 +223,25 @@ pub(crate) fn node(name: &str, ordinals: &[u32]) -> crate::place::NodeFacts {
 
 /// What Flock reads: a key that no test may misspell.
 pub(crate) const ORDINALS: &str = keys::ORDINALS;
+
+/// A client of an API server that has this one answer.
+pub(crate) fn api_server(status: StatusCode, body: &str) -> Client {
+    Client::new(Answers(status, body.to_owned()), NAMESPACE)
+}
+
+struct Answers(StatusCode, String);
+
+impl Service<Request<Body>> for Answers {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        let answer = Response::builder().status(self.0);
+        ready(Ok(answer.body(self.1.clone().into_bytes().into()).unwrap()))
+    }
+}

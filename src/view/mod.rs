@@ -10,6 +10,7 @@ mod fetch;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod flock;
+mod hearing;
 mod nodes;
 mod relist;
 mod services;
@@ -45,6 +46,7 @@ pub struct View {
     namespaces: HashMap<String, NamespaceFacts>,
     services: Services,
     storage: StorageView,
+    name_clashes: u64,
 }
 
 static NO_FLOCK: std::sync::LazyLock<Flock> = std::sync::LazyLock::new(Flock::default);
@@ -168,13 +170,21 @@ impl View {
         if gone { vec![key.clone()] } else { Vec::new() }
     }
 
+    /// How often a known workload came to tell that the name of its next pod was taken. What it told already when it
+    /// was first seen is old.
+    pub fn name_clashes(&self) -> u64 {
+        self.name_clashes
+    }
+
     /// Takes in a ReplicaSet or ReplicationController.
     pub fn apply_workload(&mut self, key: FlockKey, workload: WorkloadFacts) -> Vec<FlockKey> {
-        let changed = self
-            .flocks
-            .entry(key.clone())
-            .or_default()
-            .apply_workload(workload);
+        let flock = self.flocks.entry(key.clone()).or_default();
+        let before = flock.workloads().get(&workload.uid).map(|known| known.failing);
+        let clash = matches!(workload.failing, Some(Failure::NameTaken { .. }));
+        let new = clash && before.is_some_and(|before| before != workload.failing);
+        let changed = flock.apply_workload(workload);
+        // An outdated one, which is not taken in, tells nothing new.
+        self.name_clashes += u64::from(new && changed);
         if changed { vec![key] } else { Vec::new() }
     }
 

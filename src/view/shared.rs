@@ -1,8 +1,8 @@
 //! How the parts of the process share one view.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{mpsc, watch};
@@ -70,6 +70,9 @@ struct Inner {
     generation: watch::Sender<u64>,
     /// Who wants to hear of concerned flocks: the reconciler.
     listener: Mutex<Option<mpsc::UnboundedSender<FlockKey>>>,
+    begun: Instant,
+    /// When each source was heard last.
+    heard: Mutex<BTreeMap<Source, Instant>>,
 }
 
 /// A handle on the one view of the process.
@@ -83,6 +86,8 @@ impl Default for SharedView {
             synced: watch::Sender::new(BTreeSet::new()),
             generation: watch::Sender::new(0),
             listener: Mutex::default(),
+            begun: Instant::now(),
+            heard: Mutex::default(),
         }))
     }
 }
@@ -115,6 +120,17 @@ impl SharedView {
             let _ = listener.send(key);
         }
         *slot = Some(listener);
+    }
+
+    /// Notes that a source has sent something.
+    pub fn heard(&self, source: Source) {
+        self.0.heard.lock().insert(source, Instant::now());
+    }
+
+    /// How long a source has sent nothing: since the beginning, where it never has.
+    pub fn silence(&self, source: Source) -> Duration {
+        let last = self.0.heard.lock().get(&source).copied();
+        last.unwrap_or(self.0.begun).elapsed()
     }
 
     /// Notes that a source was listed whole.

@@ -1,4 +1,8 @@
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use serde_json::json;
+
 use super::fixtures::{NAMESPACE, key, pod, set, view};
+use super::{View, WorkloadFacts};
 use crate::identity::FlockKey;
 
 fn other() -> FlockKey {
@@ -58,4 +62,57 @@ fn flocks_of_a_namespace_are_found_among_all_others() {
         .map(|(key, _)| key.flock.to_string())
         .collect();
     assert_eq!(found, ["0", "db", "zz"]);
+}
+
+/// The ReplicaSet at a version, with the message of its ReplicaFailure and since when it has it.
+fn told(view: &mut View, version: u32, failure: Option<(&str, u32)>) {
+    let conditions = failure.map(|(message, minute)| {
+        json!([{
+            "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message,
+            "lastTransitionTime": format!("2026-01-01T00:{minute:02}:00Z"),
+        }])
+    });
+    let set: ReplicaSet = serde_json::from_value(json!({
+        "metadata": {
+            "namespace": "default", "name": "rs", "uid": "rs", "resourceVersion": version.to_string(),
+            "labels": { "flock.dev/name": "db" },
+        },
+        "spec": { "selector": {}, "template": { "metadata": { "labels": { "flock.dev/name": "db" } } } },
+        "status": { "replicas": 0, "conditions": conditions },
+    }))
+    .unwrap();
+    let (key, facts) = WorkloadFacts::read_replica_set(&set).unwrap();
+    view.apply_workload(key, facts);
+}
+
+#[test]
+fn each_new_clash_of_names_is_counted_once() {
+    const TAKEN: &str = "pods \"db-0\" already exists";
+    let mut view = View::default();
+    let mut counts = Vec::new();
+    for (version, failure) in [
+        // Told before it was first seen.
+        (1, Some((TAKEN, 0))),
+        (2, None),
+        (3, Some((TAKEN, 1))),
+        // Something else of it has changed.
+        (4, Some((TAKEN, 1))),
+        // It had a success that was not seen.
+        (5, Some((TAKEN, 2))),
+        // The watch is behind.
+        (4, Some((TAKEN, 1))),
+        (6, Some(("exceeded quota", 3))),
+        (
+            7,
+            Some((
+                "admission webhook \"members.flock.dev\" denied the request: already exists",
+                4,
+            )),
+        ),
+        (8, Some((TAKEN, 5))),
+    ] {
+        told(&mut view, version, failure);
+        counts.push(view.name_clashes());
+    }
+    assert_eq!(counts, [0, 0, 1, 1, 2, 2, 2, 2, 3]);
 }

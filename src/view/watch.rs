@@ -26,6 +26,7 @@ use crate::identity::{FlockKey, keys};
 use crate::place::NodeFacts;
 use crate::storage::COMPONENT;
 
+use super::hearing::hearing;
 use super::{
     ClaimFacts, HelperFacts, NamespaceFacts, PodFacts, ServiceFacts, SharedView, Source, View, VolumeFacts,
     WorkloadFacts,
@@ -48,11 +49,12 @@ pub async fn run(
     let mut watches = JoinSet::new();
     let pods = Watch {
         source: Source::Pods,
+        client: client.clone(),
         view: view.clone(),
         delay,
     };
     watches.spawn(pods.follow(
-        Api::<Pod>::all(client.clone()),
+        Api::<Pod>::all,
         members.clone(),
         move |view, pod| {
             let read = PodFacts::read(&pod);
@@ -69,11 +71,12 @@ pub async fn run(
     ));
     let sets = Watch {
         source: Source::ReplicaSets,
+        client: client.clone(),
         view: view.clone(),
         delay,
     };
     watches.spawn(sets.follow(
-        Api::<ReplicaSet>::all(client.clone()),
+        Api::<ReplicaSet>::all,
         members.clone(),
         |view, set| {
             let read = WorkloadFacts::read_replica_set(&set);
@@ -87,11 +90,12 @@ pub async fn run(
     ));
     let controllers = Watch {
         source: Source::ReplicationControllers,
+        client: client.clone(),
         view: view.clone(),
         delay,
     };
     watches.spawn(controllers.follow(
-        Api::<ReplicationController>::all(client.clone()),
+        Api::<ReplicationController>::all,
         members.clone(),
         |view, rc| {
             let read = WorkloadFacts::read_replication_controller(&rc);
@@ -105,22 +109,24 @@ pub async fn run(
     ));
     let nodes = Watch {
         source: Source::Nodes,
+        client: client.clone(),
         view: view.clone(),
         delay,
     };
     watches.spawn(nodes.follow(
-        Api::<Node>::all(client.clone()),
+        Api::<Node>::all,
         watcher::Config::default(),
         |view, node| view.apply_node(NodeFacts::from(&node)),
         |view, node| view.delete_node(&node.name_any()),
     ));
     let namespaces = Watch {
         source: Source::Namespaces,
+        client: client.clone(),
         view: view.clone(),
         delay,
     };
     watches.spawn(namespaces.follow(
-        Api::<PartialObjectMeta<Namespace>>::all(client.clone()),
+        Api::<PartialObjectMeta<Namespace>>::all,
         watcher::Config::default(),
         |view, namespace| view.apply_namespace(NamespaceFacts::from(&namespace.metadata)),
         |view, namespace| view.delete_namespace(&namespace.name_any()),
@@ -128,11 +134,12 @@ pub async fn run(
     follow_storage(&client, &view, &own_namespace, &members, &mut watches);
     let services = Watch {
         source: Source::Services,
+        client,
         view,
         delay,
     };
     watches.spawn(services.follow(
-        Api::<Service>::all(client),
+        Api::<Service>::all,
         watcher::Config::default(),
         |view, service| {
             ServiceFacts::read(&service)
@@ -158,11 +165,12 @@ fn follow_storage(
     let component = format!("app.kubernetes.io/component={COMPONENT}");
     let helpers = Watch {
         source: Source::Helpers,
+        client: client.clone(),
         view: view.clone(),
         delay: Duration::ZERO,
     };
     watches.spawn(helpers.follow(
-        Api::<Pod>::namespaced(client.clone(), own_namespace),
+        |client| Api::<Pod>::namespaced(client, own_namespace),
         watcher::Config::default().labels(&component),
         |view, pod| {
             HelperFacts::read(&pod)
@@ -177,11 +185,12 @@ fn follow_storage(
     ));
     let claims = Watch {
         source: Source::Claims,
+        client: client.clone(),
         view: view.clone(),
         delay: Duration::ZERO,
     };
     watches.spawn(claims.follow(
-        Api::<PersistentVolumeClaim>::all(client.clone()),
+        Api::<PersistentVolumeClaim>::all,
         members.clone(),
         |view, claim| {
             ClaimFacts::read(&claim)
@@ -196,11 +205,12 @@ fn follow_storage(
     ));
     let volumes = Watch {
         source: Source::Volumes,
+        client: client.clone(),
         view: view.clone(),
         delay: Duration::ZERO,
     };
     watches.spawn(volumes.follow(
-        Api::<PersistentVolume>::all(client.clone()),
+        Api::<PersistentVolume>::all,
         members.clone(),
         |view, pv| {
             VolumeFacts::read(&pv)
@@ -223,14 +233,16 @@ fn identity(of: ObjectMeta) -> (String, String, String) {
 
 struct Watch {
     source: Source,
+    client: Client,
     view: SharedView,
     delay: Duration,
 }
 
 impl Watch {
+    /// The view changes by what the watch of `api`, which is made with this watch's client, brings.
     fn follow<K, A, D>(
         self,
-        api: Api<K>,
+        api: impl FnOnce(Client) -> Api<K>,
         config: watcher::Config,
         apply: A,
         delete: D,
@@ -242,6 +254,7 @@ impl Watch {
         D: Fn(&mut View, K) -> Vec<FlockKey> + Send + 'static,
     {
         let span = info_span!("watch", of = self.source.name());
+        let api = api(hearing(&self.client, &self.view, self.source));
         let work = async move {
             let mut events = delayed(watcher(api, config).default_backoff(), self.delay);
             let mut seen = BTreeSet::new();

@@ -458,3 +458,26 @@ proptest! {
         prop_assert_eq!(answer.status, StatusCode::BAD_REQUEST);
     }
 }
+
+/// The server drops a review whose time is over, and its connection's with it; the caller has no decision.
+#[tokio::test]
+async fn a_review_that_ends_before_its_decision_is_counted() {
+    let webhooks = Webhooks::with_api(Api::silent());
+    // Its owner is not known, so it is looked up, which nobody answers.
+    let pod = replica();
+    let waiting = webhooks.create(&pod);
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), waiting)
+            .await
+            .is_err()
+    );
+    let metrics = webhooks.metrics();
+    assert!(
+        metrics.contains("flock_admission_requests_total{verdict=\"unanswered\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("flock_admission_duration_seconds_count 1"),
+        "{metrics}"
+    );
+}

@@ -144,7 +144,7 @@ impl Webhooks {
     }
 
     fn build(api: Api, synced: &[Source]) -> Self {
-        let mut registry = Registry::default();
+        let mut registry = Registry::with_prefix("flock");
         let metrics = AdmissionMetrics::register(&mut registry);
         let view = SharedView::default();
         for source in synced {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flock::tls::pem;
+use flock::view::Source;
 use serde_json::json;
 
 use crate::client::{Peer, trusting};
@@ -66,5 +67,23 @@ fn idle(world: &World) {
     });
     for answer in answers {
         assert_eq!(answer.expect("the connection is open"), 200);
+    }
+    // Nothing happened to most of what is watched meanwhile; bookmarks were heard, which not every kind has.
+    for replica in 0..world.flock.len() {
+        let (_, metrics) = world.flock.admin(replica, "/metrics").expect("metrics");
+        let ages: Vec<f64> = metrics
+            .lines()
+            .filter(|line| line.starts_with("flock_cache_age_seconds{"))
+            .map(|line| {
+                line.rsplit(' ')
+                    .next()
+                    .expect("a value")
+                    .parse()
+                    .expect("a number")
+            })
+            .collect();
+        assert_eq!(ages.len(), Source::ALL.len(), "{metrics}");
+        assert!(ages.iter().all(|age| *age < 295.0), "{ages:?}");
+        assert!(ages.iter().any(|age| *age < IDLE.as_secs_f64()), "{ages:?}");
     }
 }

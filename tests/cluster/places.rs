@@ -165,7 +165,7 @@ fn more_replicas(world: &World) {
         };
         (0..world.flock.len()).map(of).sum()
     };
-    scene.eventually("a metric of members that wait", || (shown() >= 1.0).then_some(()));
+    scene.eventually("a metric of members that wait", || (shown() >= 2.0).then_some(()));
     pool.quiet();
     pool.add("c", |_| {});
     let last = scene.eventually("one member that waits", || {

@@ -88,7 +88,7 @@ pub async fn is_let_in(server: &Server, ca: &Ca) -> bool {
 }
 
 fn refused(server: &Server) -> u64 {
-    server.metric("server_connections_dropped_total{reason=\"client_certificate\"} ")
+    server.metric("server_connections_dropped_total{server=\"webhook\",reason=\"client_certificate\"} ")
 }
 
 fn nothing(_: &mut CertificateParams) {}

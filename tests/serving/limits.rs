@@ -27,7 +27,7 @@ async fn a_body_of_the_largest_size_is_served_and_one_byte_more_is_not() {
     assert_eq!((answer.status, answer.closes), (413, true));
     peer.closed().await;
     assert_eq!(
-        server.metric("server_requests_refused_total{reason=\"body_too_large\"} "),
+        server.metric("server_requests_refused_total{server=\"webhook\",reason=\"body_too_large\"} "),
         1
     );
     server.assert_serves().await;
@@ -101,13 +101,20 @@ async fn a_panic_is_answered_and_harms_nobody_else() {
     let mut other = server.peer().await;
     assert_eq!(other.post("/echo", b"1").await.unwrap().status, 200);
     let mut peer = server.peer().await;
+    // What the alert looks at, as it stands there.
+    let rules = include_str!("../../deploy/monitoring/rules.yaml");
+    let (_, alert) = rules.split_once("- alert: FlockPanics").unwrap();
+    let (_, watched) = alert.split_once("expr: increase(").unwrap();
+    let watched = watched.split_once('[').unwrap().0;
+    let watched = format!("{} ", watched.strip_prefix("flock_").unwrap());
+    assert_eq!(server.metric(&watched), 0);
     for count in 1..=3 {
         let answer = server.caller().call("/panic", b"{}").await.unwrap();
         assert_eq!(
             (answer.status, answer.body.as_slice()),
             (500, &b"a bug in Flock, see its log"[..])
         );
-        assert_eq!(server.metrics.panics(), count);
+        assert_eq!(server.metric(&watched), count);
     }
     assert_eq!(other.post("/echo", b"2").await.unwrap().body, b"2");
     assert_eq!(peer.post("/echo", b"3").await.unwrap().body, b"3");
@@ -147,7 +154,10 @@ async fn old_versions_of_tls_are_refused(#[case] version: [u8; 2]) {
     // An alert of 2 bytes: fatal, protocol_version.
     assert_eq!((alert[0], &alert[3..]), (21, &[0, 2, 2, 70][..]));
     server.assert_serves().await;
-    eventually(|| server.metric("server_connections_dropped_total{reason=\"handshake\"} ") == 1).await;
+    eventually(|| {
+        server.metric("server_connections_dropped_total{server=\"webhook\",reason=\"handshake\"} ") == 1
+    })
+    .await;
 }
 
 #[rstest]

@@ -36,7 +36,6 @@ pub struct Server {
     pub resolver: Arc<LeafResolver>,
     pub trigger: Trigger,
     pub shutdown: Shutdown,
-    pub metrics: ServeMetrics,
     registry: Registry,
     /// Handlers of `/slow` and `/stubborn` that have begun.
     at_work: Arc<AtomicU64>,
@@ -104,7 +103,7 @@ pub fn server_on(listener: TcpListener, options: ServeOptions, client_auth: Clie
         Some(config.into()),
         router(Arc::clone(&at_work)),
         options,
-        metrics.clone(),
+        metrics,
         shutdown.clone(),
     );
     let task = tokio::spawn(serving);
@@ -114,7 +113,6 @@ pub fn server_on(listener: TcpListener, options: ServeOptions, client_auth: Clie
         resolver,
         trigger,
         shutdown,
-        metrics,
         registry,
         at_work,
         task,
@@ -173,7 +171,7 @@ impl Server {
 
     /// Waits until so many connections are open.
     pub async fn connections(&self, wanted: u64) {
-        eventually(|| self.metric("server_connections ") == wanted).await;
+        eventually(|| self.metric("server_connections{server=\"webhook\"} ") == wanted).await;
     }
 
     /// Drains, and says how many connections had to be cut.

@@ -42,8 +42,11 @@ async fn a_stalled_handshake_ends() {
     stalled.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
     ends_after(&server, &mut silent, SHORT).await;
     ends_after(&server, &mut stalled, Duration::ZERO).await;
-    eventually(|| server.metric("server_connections_dropped_total{reason=\"handshake_timeout\"} ") == 2)
-        .await;
+    eventually(|| {
+        server.metric("server_connections_dropped_total{server=\"webhook\",reason=\"handshake_timeout\"} ")
+            == 2
+    })
+    .await;
     server.connections(0).await;
 }
 
@@ -60,7 +63,7 @@ async fn a_connection_without_a_request_ends() {
     silent.closed().await;
     stalled.closed().await;
     assert_eq!(
-        server.metric("server_connections_dropped_total{reason=\"no_request\"} "),
+        server.metric("server_connections_dropped_total{server=\"webhook\",reason=\"no_request\"} "),
         2
     );
 }
@@ -98,7 +101,7 @@ async fn a_stalled_body_is_answered_by_the_deadline() {
     assert!(begun.elapsed() >= SHORT);
     peer.closed().await;
     assert_eq!(
-        server.metric("server_requests_refused_total{reason=\"deadline\"} "),
+        server.metric("server_requests_refused_total{server=\"webhook\",reason=\"body_late\"} "),
         1
     );
 }
@@ -131,6 +134,10 @@ async fn the_callers_timeout_is_the_deadline_minus_a_margin() {
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(450), "{took:?}");
     assert!(took < Duration::from_secs(10), "{took:?}");
+    assert_eq!(
+        server.metric("server_requests_refused_total{server=\"webhook\",reason=\"deadline\"} "),
+        1
+    );
     // A handler that is quicker is not touched.
     assert_eq!(
         server
@@ -198,9 +205,12 @@ async fn junk_on_every_connection_does_not_keep_a_caller_out() {
             junk.push(stream);
         }
         server.assert_serves().await;
-        assert!(server.metric("server_connections ") <= 16, "round {round}");
+        assert!(
+            server.metric("server_connections{server=\"webhook\"} ") <= 16,
+            "round {round}"
+        );
     }
-    assert!(server.metric("server_connections_dropped_total{reason=\"no_room\"} ") >= 100);
+    assert!(server.metric("server_connections_dropped_total{server=\"webhook\",reason=\"no_room\"} ") >= 100);
 }
 
 #[tokio::test]

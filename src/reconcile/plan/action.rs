@@ -106,6 +106,28 @@ pub enum Action {
     },
 }
 
+/// Every word that [`Action::name`] has.
+pub const ACTIONS: [&str; 18] = [
+    "create_service",
+    "mend_service",
+    "delete_service",
+    "write_record",
+    "label_node",
+    "unlabel_node",
+    "confirm_gone",
+    "create_helper",
+    "delete_helper",
+    "create_volume",
+    "mark_volume",
+    "rebind_volume",
+    "create_claim",
+    "grow_claim",
+    "open_gate",
+    "wake",
+    "evict",
+    "delete_pod",
+];
+
 impl Action {
     /// A closed word for metrics.
     pub fn name(&self) -> &'static str {
@@ -189,4 +211,20 @@ pub struct Note {
     pub message: String,
     /// The action, by its index in the plan, without which this is not true.
     pub rests_on: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ACTIONS;
+
+    #[test]
+    fn every_word_for_an_action_is_in_the_list() {
+        let sources = include_str!("action.rs").to_owned() + include_str!("volumes.rs");
+        let words: Vec<_> = sources
+            .lines()
+            .filter_map(|line| line.split_once("=> \"")?.1.strip_suffix("\","))
+            .collect();
+        assert_eq!(words.len(), ACTIONS.len(), "{words:?}");
+        assert!(words.iter().all(|word| ACTIONS.contains(word)), "{words:?}");
+    }
 }

@@ -51,7 +51,8 @@ pub(super) fn plan(observed: &Observed<'_>, plan: &mut Plan) {
                 ),
             );
         } else if pod.owner.is_none() {
-            plan.warn(
+            plan.stuck(
+                [ordinal],
                 Subject::pod(pod),
                 "OrdinalHeld",
                 format!(

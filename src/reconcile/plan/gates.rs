@@ -14,19 +14,10 @@ pub(super) fn plan(observed: &Observed<'_>, placed: &BTreeSet<Ordinal>, plan: &m
         if !pod.gated || !pod.is_live() || !placed.contains(&ordinal) {
             continue;
         }
-        match waits_for(observed, ordinal, pod) {
-            None => {
-                // The scheduler's time for a verdict begins now.
-                if let Some(tried) = plan.memory.tried.get_mut(&ordinal) {
-                    tried.moved = Some(observed.now);
-                }
-                plan.actions.push(Action::OpenGate {
-                    pod: pod.name.clone(),
-                    uid: pod.uid.clone(),
-                });
-            }
+        if waits_for(observed, ordinal, pod).is_some() {
+            plan.wait([ordinal], "WaitingForTurn");
             // Without the one that it waits for just now: a flock of N would tell N × N / 2 events.
-            Some(_) => plan.note(
+            plan.note(
                 Subject::pod(pod),
                 "WaitingForTurn",
                 format!(
@@ -34,8 +25,17 @@ pub(super) fn plan(observed: &Observed<'_>, placed: &BTreeSet<Ordinal>, plan: &m
                      (flock.dev/start: Ordered)",
                     pod.name
                 ),
-            ),
+            );
+            continue;
         }
+        // The scheduler's time for a verdict begins now.
+        if let Some(tried) = plan.memory.tried.get_mut(&ordinal) {
+            tried.moved = Some(observed.now);
+        }
+        plan.actions.push(Action::OpenGate {
+            pod: pod.name.clone(),
+            uid: pod.uid.clone(),
+        });
     }
 }
 

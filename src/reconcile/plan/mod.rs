@@ -16,15 +16,15 @@ mod tests;
 mod volumes;
 mod wake;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::identity::FlockKey;
+use crate::identity::{FlockKey, Ordinal};
 use crate::storage::HelperConfig;
 use crate::view::{Flock, PodFacts, View, WorkloadFacts};
 
-pub use action::{Action, Gone, Note, Subject, Why};
+pub use action::{ACTIONS, Action, Gone, Note, Subject, Why};
 pub use memory::{Buried, Memory, Starved, Tried};
 pub use volumes::StorageAction;
 
@@ -100,6 +100,9 @@ impl<'a> Observed<'a> {
     }
 }
 
+/// The members that cannot start, or be succeeded, until something changes: by the reason that is told of them.
+pub type Waiting = BTreeMap<&'static str, BTreeSet<Ordinal>>;
+
 /// The plan.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -107,6 +110,8 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// What to say.
     pub notes: Vec<Note>,
+    /// Who waits.
+    pub waiting: Waiting,
     /// When to look again, if nothing happens before.
     pub again: Option<Timestamp>,
     /// What to remember.
@@ -132,6 +137,26 @@ impl Plan {
             message: message.into(),
             rests_on: None,
         });
+    }
+
+    /// These members wait, for what is told by this reason.
+    fn wait(&mut self, members: impl IntoIterator<Item = Ordinal>, reason: &'static str) {
+        let mut members = members.into_iter().peekable();
+        if members.peek().is_some() {
+            self.waiting.entry(reason).or_default().extend(members);
+        }
+    }
+
+    /// Warns of what members wait for.
+    fn stuck(
+        &mut self,
+        members: impl IntoIterator<Item = Ordinal>,
+        subject: Subject,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
+        self.wait(members, reason);
+        self.warn(subject, reason, message);
     }
 
     /// Plans an action, and what is told of it once it is done.
@@ -183,6 +208,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     if terminating {
         // Nobody can be told any more: no event can be made there.
         plan.notes.clear();
+        plan.waiting.clear();
     } else {
         let ready = volumes::plan(observed, &placed, &mut plan);
         gates::plan(observed, &ready, &mut plan);

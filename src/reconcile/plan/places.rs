@@ -159,7 +159,12 @@ impl<'a> Work<'a> {
                     plan.note(self.subject(ordinal), "Released", finding.sentence(key));
                 }
                 _ if finding.is_report() => {
-                    plan.warn(self.subject(ordinal), "Place", finding.sentence(key));
+                    plan.stuck(
+                        self.unbound(ordinal),
+                        self.subject(ordinal),
+                        "Place",
+                        finding.sentence(key),
+                    );
                 }
                 _ => {}
             }
@@ -237,7 +242,8 @@ impl<'a> Work<'a> {
 
     fn named_twice(&self, ordinal: Ordinal, node: &NodeName, other: Ordinal, plan: &mut Plan) {
         let (key, label) = (self.observed.key, self.observed.key.node_label(ordinal));
-        plan.warn(
+        plan.stuck(
+            self.unbound(ordinal),
             self.subject(ordinal),
             "BadRecord",
             format!(
@@ -284,6 +290,12 @@ impl<'a> Work<'a> {
         waiting
             .zip(place)
             .is_some_and(|(pod, place)| self.is_virgin(ordinal, pod, place, plan))
+    }
+
+    /// The ordinal, if its member has no node yet.
+    fn unbound(&self, ordinal: Ordinal) -> Option<Ordinal> {
+        let holder = self.observed.flock().holder(ordinal)?;
+        (holder.is_live() && holder.node.is_none()).then_some(ordinal)
     }
 
     fn is_held(&self, ordinal: Ordinal) -> bool {
@@ -337,7 +349,8 @@ impl<'a> Work<'a> {
                 }),
                 Err(error) => {
                     let subject = Subject::Service(self.service.name.clone(), self.service.uid.clone());
-                    plan.warn(
+                    plan.stuck(
+                        edits::unplaced(self.observed),
                         subject,
                         "BadRecord",
                         format!("The record of places cannot be written: {error}"),

@@ -304,6 +304,18 @@ fn gates_open_in_the_order_that_the_owner_wants_now(
 }
 
 #[test]
+fn a_member_that_waits_for_its_turn_is_counted() {
+    let pods = vec![
+        pod(0, "rs").unready(),
+        pod(1, "rs").waiting(),
+        pod(2, "rs").waiting(),
+    ];
+    let plan = Look::new(vec![pinned_set("rs", 3).annotated(ORDERED)], pods).plan(0);
+    let waiting = plan.waiting["WaitingForTurn"].iter().map(|ordinal| ordinal.get());
+    assert_eq!(waiting.collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
 fn an_ordered_start_never_waits_for_an_older_revision() {
     let ordered =
         |name: &str, number, replicas| pinned_revision(name, number, replicas, 2).annotated(ORDERED);

@@ -171,7 +171,8 @@ impl<'a> Work<'a, '_> {
 
     /// Tells it where the user looks: on the pod, and on its owner, which outlives it.
     fn tell(&mut self, reason: &'static str, message: &str) {
-        self.plan.warn(Subject::pod(self.pod), reason, message);
+        self.plan
+            .stuck([self.ordinal], Subject::pod(self.pod), reason, message);
         if let Some(owner) = self.observed.owner(self.pod) {
             self.plan.warn(Subject::workload(owner), reason, message);
         }

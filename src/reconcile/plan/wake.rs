@@ -59,7 +59,7 @@ fn wake(observed: &Observed<'_>, workload: &WorkloadFacts, plan: &mut Plan) {
             woken: None,
         });
     let (first, pause, longest) = match workload.failing {
-        Some(Failure::Flock) => (SignedDuration::ZERO, PAUSE, LONGEST),
+        Some(Failure::Flock | Failure::NameTaken { .. }) => (SignedDuration::ZERO, PAUSE, LONGEST),
         Some(Failure::Other) => (SLOW_PAUSE, SLOW_PAUSE, SLOW_LONGEST),
         None => (PATIENCE, PAUSE, LONGEST),
     };

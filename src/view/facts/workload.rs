@@ -40,22 +40,40 @@ impl WorkloadKind {
 /// Why a workload's last creations failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Flock refused them or was away, or a name was taken: what may have changed since, unseen by the workload.
+    /// Flock refused them or was away: what may have changed since, unseen by the workload.
     Flock,
+    /// The name was taken: that of a member that had not gone yet, or that two replicas gave away at once.
+    NameTaken {
+        /// Since when it is told.
+        since: Option<Timestamp>,
+    },
     /// Something else, such as a quota: it is woken too, but slowly.
     Other,
 }
 
 impl Failure {
-    /// Reads the ReplicaFailure among the conditions, each its type, status and message.
-    fn find<'a>(mut conditions: impl Iterator<Item = (&'a str, &'a str, Option<&'a str>)>) -> Option<Self> {
-        let (.., message) =
-            conditions.find(|(kind, status, _)| *kind == "ReplicaFailure" && *status == "True")?;
-        let message = message.unwrap_or_default();
+    /// Reads the ReplicaFailure among the conditions.
+    fn find<'a>(mut conditions: impl Iterator<Item = Condition<'a>>) -> Option<Self> {
+        let failure =
+            conditions.find(|condition| condition.kind == "ReplicaFailure" && condition.status == "True")?;
+        let message = failure.message.unwrap_or_default();
         // The API server puts the webhook's name into both "denied the request" and "failed calling webhook".
-        let ours = message.contains("members.flock.dev") || message.contains("already exists");
-        Some(if ours { Self::Flock } else { Self::Other })
+        Some(if message.contains("members.flock.dev") {
+            Self::Flock
+        } else if message.contains("already exists") {
+            Self::NameTaken { since: failure.since }
+        } else {
+            Self::Other
+        })
     }
+}
+
+/// What both kinds of workloads have in a condition.
+struct Condition<'a> {
+    kind: &'a str,
+    status: &'a str,
+    message: Option<&'a str>,
+    since: Option<Timestamp>,
 }
 
 /// A ReplicaSet or ReplicationController whose template has the flock's label.
@@ -99,7 +117,12 @@ impl WorkloadFacts {
             .status
             .iter()
             .flat_map(|status| status.conditions.iter().flatten());
-        let failing = Failure::find(conditions.map(|c| (&*c.type_, &*c.status, c.message.as_deref())));
+        let failing = Failure::find(conditions.map(|c| Condition {
+            kind: &c.type_,
+            status: &c.status,
+            message: c.message.as_deref(),
+            since: c.last_transition_time.as_ref().map(|Time(t)| *t),
+        }));
         Self::read(
             WorkloadKind::ReplicaSet,
             &set.metadata,
@@ -117,7 +140,12 @@ impl WorkloadFacts {
             .status
             .iter()
             .flat_map(|status| status.conditions.iter().flatten());
-        let failing = Failure::find(conditions.map(|c| (&*c.type_, &*c.status, c.message.as_deref())));
+        let failing = Failure::find(conditions.map(|c| Condition {
+            kind: &c.type_,
+            status: &c.status,
+            message: c.message.as_deref(),
+            since: c.last_transition_time.as_ref().map(|Time(t)| *t),
+        }));
         Self::read(
             WorkloadKind::ReplicationController,
             &controller.metadata,

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::identity::{Ordinal, OrdinalSet};
+use crate::identity::{Ordinal, OrdinalSet, Pin};
 use crate::place::Record;
 use crate::view::ServiceFacts;
 
 use super::super::{Observed, Plan, Subject};
+use super::pin;
 
 /// The record, and whether it can be trusted to be whole.
 pub(super) fn read(observed: &Observed<'_>, service: &ServiceFacts, plan: &mut Plan) -> (Record, bool) {
@@ -22,7 +23,7 @@ pub(super) fn read(observed: &Observed<'_>, service: &ServiceFacts, plan: &mut P
                 let message = format!(
                     "{error}. Until then it is left as it is, and no ordinal without a node label is placed"
                 );
-                plan.warn(subject(), "BadRecord", message);
+                plan.stuck(unplaced(observed), subject(), "BadRecord", message);
                 return (Record::default(), false);
             };
             plan.warn(
@@ -64,6 +65,18 @@ pub(super) fn read(observed: &Observed<'_>, service: &ServiceFacts, plan: &mut P
     }
     plan.memory.record = Some(accepted.clone());
     (accepted, true)
+}
+
+/// The members that have no node and no label of one.
+pub(super) fn unplaced(observed: &Observed<'_>) -> BTreeSet<Ordinal> {
+    let places = observed.view.places(observed.key);
+    let members = observed.flock().members().into_iter();
+    members
+        .filter(|(ordinal, pod)| {
+            pin(pod) != Pin::None && pod.is_live() && pod.node.is_none() && !places.contains_key(ordinal)
+        })
+        .map(|(ordinal, _)| ordinal)
+        .collect()
 }
 
 /// What of the record that was `seen` is taken over against the one that is `known`; and the ordinals of the rest.

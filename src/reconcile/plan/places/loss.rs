@@ -30,7 +30,8 @@ impl Work<'_> {
             return;
         }
         let message = finding.sentence(self.observed.key);
-        plan.warn(Subject::owner_or_pod(self.observed, pod), "NodeLost", message);
+        let subject = Subject::owner_or_pod(self.observed, pod);
+        plan.stuck([ordinal], subject, "NodeLost", message);
     }
 
     /// Looks for labelled nodes that an administrator declared out of service; returns their ordinals.
@@ -57,7 +58,8 @@ impl Work<'_> {
                 }
                 continue;
             }
-            plan.warn(
+            plan.stuck(
+                [ordinal],
                 Subject::owner_or_pod(self.observed, pod),
                 "NodeLost",
                 format!(
@@ -127,7 +129,8 @@ impl Work<'_> {
                 true
             }
             Err(problem) => {
-                plan.warn(
+                plan.stuck(
+                    [ordinal],
                     Subject::owner_or_pod(self.observed, pod),
                     "NoPlace",
                     problem.to_string(),

@@ -20,7 +20,7 @@ const NEXT_ROUND: SignedDuration = SignedDuration::from_secs(60);
 const NAMED: usize = 10;
 
 /// Members that wait for the same reason: told once for each owner, not once for each member.
-type Problems = BTreeMap<(Subject, String), (NoPlace, Vec<String>)>;
+type Problems = BTreeMap<(Subject, String), (NoPlace, Vec<(Ordinal, String)>)>;
 
 impl<'a> Work<'a> {
     pub(super) fn placer(&mut self) -> &mut Placer<'a> {
@@ -80,8 +80,14 @@ impl<'a> Work<'a> {
                 _ => {}
             }
         }
-        for ((subject, _), (problem, pods)) in problems {
-            plan.warn(subject, "NoPlace", problem.about(list(&pods)).to_string());
+        for ((subject, _), (problem, members)) in problems {
+            let (ordinals, pods): (Vec<_>, Vec<_>) = members.into_iter().unzip();
+            plan.stuck(
+                ordinals,
+                subject,
+                "NoPlace",
+                problem.about(list(&pods)).to_string(),
+            );
         }
     }
 
@@ -127,10 +133,10 @@ impl<'a> Work<'a> {
                 }
                 let subject = Subject::owner_or_pod(self.observed, pod);
                 let same = problem.about(String::new()).to_string();
-                let (_, pods) = problems
+                let (_, members) = problems
                     .entry((subject, same))
                     .or_insert_with(|| (problem, Vec::new()));
-                pods.push(pod.name.clone());
+                members.push((ordinal, pod.name.clone()));
             }
         }
     }
@@ -139,7 +145,8 @@ impl<'a> Work<'a> {
     /// place, and perhaps data.
     fn report_unknown(&self, ordinal: Ordinal, pod: &PodFacts, plan: &mut Plan) {
         let label = self.observed.key.node_label(ordinal);
-        plan.warn(
+        plan.stuck(
+            [ordinal],
             Subject::owner_or_pod(self.observed, pod),
             "PlaceUnknown",
             format!(

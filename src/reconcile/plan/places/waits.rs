@@ -15,7 +15,8 @@ impl Work<'_> {
             }
             if let Some(node) = pod.node.as_deref().and_then(|node| nodes.get(node)) {
                 if pod.terminating && !node.ready {
-                    plan.warn(
+                    plan.stuck(
+                        [ordinal],
                         Subject::owner_or_pod(self.observed, pod),
                         "NodeUnreachable",
                         format!(
@@ -42,6 +43,7 @@ impl Work<'_> {
                 continue;
             };
             if let Err(unfit) = check(node, &pod.template.constraints) {
+                plan.wait([ordinal], "WaitingForNode");
                 plan.note(
                     Subject::owner_or_pod(self.observed, pod),
                     "WaitingForNode",

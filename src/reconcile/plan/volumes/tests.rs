@@ -426,6 +426,9 @@ fn a_claim_is_made_of_its_class(
     });
     assert_eq!((made.as_deref(), planned.ready), (expected, ready));
     assert_eq!(planned.says("there is no StorageClass none"), !ready);
+    // Told on the pod and on its owner, and yet one member waits.
+    let waiting = planned.plan.waiting.get("NoStorage").map_or(0, BTreeSet::len);
+    assert_eq!(waiting, usize::from(!ready));
 }
 
 #[rstest]

@@ -26,6 +26,7 @@ fn a_node_that_is_not_ready_for_hours_proves_nothing(#[case] annotations: &[(&st
     sim.change_pod(0, |pod| pod.terminating = true);
     assert_eq!(sim.pass(6 * 3600), []);
     assert!(sim.notes("NodeUnreachable")[0].contains("its node a is not Ready"));
+    assert_eq!(sim.waiting_for("NodeUnreachable"), [0]);
     sim.restart(0);
     sim.change_pod(0, |pod| pod.unschedulable = Some("0/2 nodes".into()));
     assert_eq!(sim.pass(6 * 3600), []);
@@ -40,6 +41,7 @@ fn a_cordoned_node_is_waited_for() {
     sim.change_pod(0, |pod| pod.unschedulable = Some("0/2 nodes".into()));
     assert_eq!(sim.pass(3600), []);
     assert!(sim.notes("WaitingForNode")[0].contains("kubectl uncordon"));
+    assert_eq!(sim.waiting_for("WaitingForNode"), [0]);
 }
 
 #[rstest]
@@ -59,6 +61,7 @@ fn wait_waits_for_ever_and_says_how_to_give_up(#[case] gone: bool) {
             .all(|action| matches!(action, Action::OpenGate { .. }))
     );
     assert!(sim.notes("NodeLost")[0].contains("flock release db 0 --namespace default"));
+    assert_eq!(sim.waiting_for("NodeLost"), [0]);
 }
 
 #[rstest]

@@ -250,6 +250,13 @@ impl Sim {
     }
 
     /// Whether a plan that was carried out told this.
+    /// The members that wait for this reason now.
+    pub(super) fn waiting_for(&self, reason: &str) -> Vec<u32> {
+        let plan = self.look();
+        let waiting = plan.waiting.get(reason).into_iter().flatten();
+        waiting.map(|ordinal| ordinal.get()).collect()
+    }
+
     pub(super) fn told(&self, reason: &str, text: &str) -> bool {
         let notes = self.plans.iter().flat_map(|plan| &plan.notes);
         notes

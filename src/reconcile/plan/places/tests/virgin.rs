@@ -241,3 +241,18 @@ fn ordinals_come_from_the_workload_not_from_their_number() {
     sim.settle();
     assert_eq!(sim.place(7).as_deref(), Some("a"));
 }
+
+#[test]
+fn each_member_without_a_node_is_counted_though_one_event_tells_of_them_all() {
+    let mut sim = Sim::waiting(&["a"], 3, &[]);
+    sim.settle();
+    assert_eq!(sim.waiting_for("NoPlace"), [1, 2]);
+    assert_eq!(
+        sim.look()
+            .notes
+            .iter()
+            .filter(|note| note.reason == "NoPlace")
+            .count(),
+        1
+    );
+}
