@@ -24,8 +24,8 @@ use candidate::{Answer, Candidate, Failure, is_status};
 /// How long the Lease holds after its last renewal: as the controllers of Kubernetes have it
 /// (15 s, `k8s.io/component-base/config/v1alpha1/defaults.go`).
 const DURATION: Duration = Duration::from_secs(15);
-/// How long a lead holds after the last renewal was asked for: what was begun in its last moment has come to an end
-/// when somebody else begins.
+/// How long a lead holds after the last renewal was asked for. What is begun in its last moment has a second to arrive
+/// before somebody else leads.
 const HOLDS: Duration = Duration::from_secs(14);
 /// How soon after a renewal the next one is due. Two may fail before the lead ends.
 const RENEW: Duration = Duration::from_secs(5);

@@ -19,15 +19,14 @@ pub struct OwnImage(Source);
 #[derive(Clone)]
 enum Source {
     Fixed(HelperImage),
-    Pod(OwnPod),
+    Pod(Arc<OwnPod>),
 }
 
-#[derive(Clone)]
 struct OwnPod {
     pods: Api<Pod>,
     name: String,
     otherwise: HelperImage,
-    known: Arc<OnceCell<HelperImage>>,
+    known: OnceCell<HelperImage>,
 }
 
 impl OwnImage {
@@ -39,12 +38,12 @@ impl OwnImage {
     /// That of the pod of this name, with the Secrets that it was pulled with; `otherwise` where there is no such pod,
     /// since this process is in none. It is looked up when the first helper needs it.
     pub fn of_pod(client: Client, namespace: &str, name: &str, otherwise: HelperImage) -> Self {
-        Self(Source::Pod(OwnPod {
+        Self(Source::Pod(Arc::new(OwnPod {
             pods: Api::namespaced(client, namespace),
             name: name.to_owned(),
             otherwise,
-            known: Arc::default(),
-        }))
+            known: OnceCell::new(),
+        })))
     }
 
     /// The image. An error is not the last word: whoever asks again has it looked up again.

@@ -158,7 +158,7 @@ fn only_the_secret_of_the_ca_can_be_read() {
 #[test]
 fn only_the_lease_named_flock_can_be_held() {
     let rules = own_rules();
-    assert_eq!(verbs(&rules, "leases", true), ["get", "patch", "update"]);
+    assert_eq!(verbs(&rules, "leases", true), ["get", "update"]);
     assert_eq!(verbs(&rules, "leases", false), ["create"]);
 }
 
