@@ -33,10 +33,11 @@ pub(super) fn check_texts(json: &[u8]) -> Result<(), serde_json::Error> {
             match byte {
                 b'"' => break,
                 // However long the escape is, it stands for one character.
-                b'\\' => match bytes.next() {
-                    Some(b'u') => drop(bytes.by_ref().take(4).count()),
-                    _ => {}
-                },
+                b'\\' => {
+                    if let Some(b'u') = bytes.next() {
+                        bytes.by_ref().take(4).for_each(drop);
+                    }
+                }
                 _ => {}
             }
             length += 1;

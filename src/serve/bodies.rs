@@ -146,7 +146,7 @@ impl Bodies {
 struct Held<'a> {
     shared: Option<OwnedSemaphorePermit>,
     alone: Option<OwnedSemaphorePermit>,
-    _arriving: Option<Arriving<'a>>,
+    arriving: Option<Arriving<'a>>,
 }
 
 impl<'a> Held<'a> {
@@ -154,7 +154,7 @@ impl<'a> Held<'a> {
     async fn alone(&mut self, pool: &'a Pool, arrival: &Arrival) {
         if self.alone.is_none() {
             self.alone = pool.take(1).await;
-            self._arriving = Some(pool.arriving(arrival));
+            self.arriving = Some(pool.arriving(arrival));
             self.shared = None;
         }
     }
@@ -176,7 +176,7 @@ impl<'a> Held<'a> {
             Some(held) => held.merge(more),
             none => {
                 *none = Some(more);
-                self._arriving = Some(pool.arriving(arrival));
+                self.arriving = Some(pool.arriving(arrival));
             }
         }
     }

@@ -45,17 +45,33 @@ pub async fn run(
     observe_pod: Observer,
     delay: Duration,
 ) {
-    let members = watcher::Config::default().labels(keys::NAME);
     let mut watches = JoinSet::new();
-    let pods = Watch {
-        source: Source::Pods,
+    let late = |source| Watch {
+        source,
         client: client.clone(),
         view: view.clone(),
         delay,
     };
-    watches.spawn(pods.follow(
+    follow_members(&late, observe_pod, &mut watches);
+    follow_cluster(&late, &mut watches);
+    let watch = |source| Watch {
+        delay: Duration::ZERO,
+        ..late(source)
+    };
+    follow_storage(&watch, &own_namespace, &mut watches);
+    // A watch never ends by itself; if one does (a panic), the process must not go on half blind.
+    watches.join_next().await;
+}
+
+/// What carries the flock's label.
+fn members() -> watcher::Config {
+    watcher::Config::default().labels(keys::NAME)
+}
+
+fn follow_members(watch: &impl Fn(Source) -> Watch, observe_pod: Observer, watches: &mut JoinSet<()>) {
+    watches.spawn(watch(Source::Pods).follow(
         Api::<Pod>::all,
-        members.clone(),
+        members(),
         move |view, pod| {
             let read = PodFacts::read(&pod);
             if let Some((key, facts)) = &read {
@@ -69,15 +85,9 @@ pub async fn run(
             view.pod_gone(&namespace, &name, &uid)
         },
     ));
-    let sets = Watch {
-        source: Source::ReplicaSets,
-        client: client.clone(),
-        view: view.clone(),
-        delay,
-    };
-    watches.spawn(sets.follow(
+    watches.spawn(watch(Source::ReplicaSets).follow(
         Api::<ReplicaSet>::all,
-        members.clone(),
+        members(),
         |view, set| {
             let read = WorkloadFacts::read_replica_set(&set);
             let (namespace, _, uid) = identity(set.metadata);
@@ -88,15 +98,9 @@ pub async fn run(
             view.workload_gone(&namespace, &uid)
         },
     ));
-    let controllers = Watch {
-        source: Source::ReplicationControllers,
-        client: client.clone(),
-        view: view.clone(),
-        delay,
-    };
-    watches.spawn(controllers.follow(
+    watches.spawn(watch(Source::ReplicationControllers).follow(
         Api::<ReplicationController>::all,
-        members.clone(),
+        members(),
         |view, rc| {
             let read = WorkloadFacts::read_replication_controller(&rc);
             let (namespace, _, uid) = identity(rc.metadata);
@@ -107,38 +111,22 @@ pub async fn run(
             view.workload_gone(&namespace, &uid)
         },
     ));
-    let nodes = Watch {
-        source: Source::Nodes,
-        client: client.clone(),
-        view: view.clone(),
-        delay,
-    };
-    watches.spawn(nodes.follow(
+}
+
+fn follow_cluster(watch: &impl Fn(Source) -> Watch, watches: &mut JoinSet<()>) {
+    watches.spawn(watch(Source::Nodes).follow(
         Api::<Node>::all,
         watcher::Config::default(),
         |view, node| view.apply_node(NodeFacts::from(&node)),
         |view, node| view.delete_node(&node.name_any()),
     ));
-    let namespaces = Watch {
-        source: Source::Namespaces,
-        client: client.clone(),
-        view: view.clone(),
-        delay,
-    };
-    watches.spawn(namespaces.follow(
+    watches.spawn(watch(Source::Namespaces).follow(
         Api::<PartialObjectMeta<Namespace>>::all,
         watcher::Config::default(),
         |view, namespace| view.apply_namespace(NamespaceFacts::from(&namespace.metadata)),
         |view, namespace| view.delete_namespace(&namespace.name_any()),
     ));
-    follow_storage(&client, &view, &own_namespace, &members, &mut watches);
-    let services = Watch {
-        source: Source::Services,
-        client,
-        view,
-        delay,
-    };
-    watches.spawn(services.follow(
+    watches.spawn(watch(Source::Services).follow(
         Api::<Service>::all,
         watcher::Config::default(),
         |view, service| {
@@ -151,25 +139,11 @@ pub async fn run(
             None => Vec::new(),
         },
     ));
-    // A watch never ends by itself; if one does (a panic), the process must not go on half blind.
-    watches.join_next().await;
 }
 
-fn follow_storage(
-    client: &Client,
-    view: &SharedView,
-    own_namespace: &str,
-    members: &watcher::Config,
-    watches: &mut JoinSet<()>,
-) {
+fn follow_storage(watch: &impl Fn(Source) -> Watch, own_namespace: &str, watches: &mut JoinSet<()>) {
     let component = format!("app.kubernetes.io/component={COMPONENT}");
-    let helpers = Watch {
-        source: Source::Helpers,
-        client: client.clone(),
-        view: view.clone(),
-        delay: Duration::ZERO,
-    };
-    watches.spawn(helpers.follow(
+    watches.spawn(watch(Source::Helpers).follow(
         |client| Api::<Pod>::namespaced(client, own_namespace),
         watcher::Config::default().labels(&component),
         |view, pod| {
@@ -183,15 +157,9 @@ fn follow_storage(
                 .unwrap_or_default()
         },
     ));
-    let claims = Watch {
-        source: Source::Claims,
-        client: client.clone(),
-        view: view.clone(),
-        delay: Duration::ZERO,
-    };
-    watches.spawn(claims.follow(
+    watches.spawn(watch(Source::Claims).follow(
         Api::<PersistentVolumeClaim>::all,
-        members.clone(),
+        members(),
         |view, claim| {
             ClaimFacts::read(&claim)
                 .map(|facts| view.storage_mut().apply_claim(facts))
@@ -203,15 +171,9 @@ fn follow_storage(
                 .unwrap_or_default()
         },
     ));
-    let volumes = Watch {
-        source: Source::Volumes,
-        client: client.clone(),
-        view: view.clone(),
-        delay: Duration::ZERO,
-    };
-    watches.spawn(volumes.follow(
+    watches.spawn(watch(Source::Volumes).follow(
         Api::<PersistentVolume>::all,
-        members.clone(),
+        members(),
         |view, pv| {
             VolumeFacts::read(&pv)
                 .map(|facts| view.storage_mut().apply_volume(facts))

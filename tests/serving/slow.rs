@@ -290,7 +290,7 @@ async fn bodies_that_do_not_arrive_keep_none_waiting_that_do() {
         let answer = server.caller().call("/length", &vec![b' '; size]).await.unwrap();
         assert_eq!(answer.status, 200, "of {size} bytes, after {:?}", begun.elapsed());
     }
-    assert!(server.metric("server_requests_refused_total{reason=\"body_slow\"} ") > 0);
+    assert!(server.metric("server_requests_refused_total{server=\"webhook\",reason=\"body_slow\"} ") > 0);
     for peer in holding {
         peer.abort();
     }
@@ -307,7 +307,10 @@ async fn answers_that_nobody_takes_have_bounded_memory() {
         peer.send(&head("/large", "content-length: 0\r\n")).await.unwrap();
         holding.push(peer);
     }
-    eventually(|| server.metric("server_requests_refused_total{reason=\"no_room\"} ") >= 4).await;
+    eventually(|| {
+        server.metric("server_requests_refused_total{server=\"webhook\",reason=\"no_room\"} ") >= 4
+    })
+    .await;
     server.assert_serves().await;
     drop(holding);
     let taken = || async { server.caller().call("/large", b"").await.unwrap().status };
