@@ -41,7 +41,7 @@ impl Lab {
         Ok(command)
     }
 
-    /// Runs kubectl as the administrator and returns what it prints. It is ended after [`KUBECTL_MINUTES`].
+    /// Runs kubectl as the administrator and returns what it prints. It is ended after five minutes.
     pub fn kubectl<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<String> {
         let mut command = self.command("timeout")?;
         command

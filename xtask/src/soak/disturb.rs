@@ -243,13 +243,20 @@ impl Disturber {
         };
         let sizes: BTreeMap<_, _> = all
             .iter()
-            .filter_map(|replica| Some((replica.pod.clone(), replica.memory()?)))
+            .filter_map(|replica| {
+                let size = (replica.memory()?, replica.open_files()?);
+                Some((replica.pod.clone(), size))
+            })
             .collect();
         let words: Vec<_> = sizes
             .iter()
-            .map(|(pod, (now, most))| format!("{pod} {now} KiB (most {most})"))
+            .map(|(pod, ((now, most), files))| format!("{pod} {now} KiB (most {most}), {files} files open"))
             .collect();
-        let most = sizes.values().map(|(_, most)| *most).max().unwrap_or_default();
+        let most = sizes
+            .values()
+            .map(|((_, most), _)| *most)
+            .max()
+            .unwrap_or_default();
         self.report.memory(
             format!("{:4} s: {}", begin.elapsed().as_secs(), words.join(", ")),
             most,

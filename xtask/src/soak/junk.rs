@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -20,6 +21,8 @@ use tokio_rustls::client::TlsStream;
 /// How long a flood goes on.
 pub(crate) const TIME: Duration = Duration::from_secs(10);
 const NAME: &str = "flock.flock-system.svc";
+/// Of the next small review.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// One way to be a burden.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +35,14 @@ enum Kind {
     SlowHeader,
     /// A byte of a body now and then.
     SlowBody,
+    /// Nearly all of a body that shares the room of others, and then nothing.
+    StalledBody,
     /// A body that is larger than any may be.
     Huge,
+    /// Small reviews of members that nobody creates, each of another flock.
+    Members,
+    /// Small reviews of members whose owner nobody knows, so that it is looked up.
+    Owners,
     /// Reviews of the largest size, each of too much of one thing.
     Reviews,
 }
@@ -41,15 +50,20 @@ enum Kind {
 /// Each with what it has too much of.
 type Reviews = Arc<[(&'static str, Vec<u8>)]>;
 
-/// How many of each at one time, for each replica.
+/// How many of each at one time, for each replica: together more than the 512 connections that it has.
 const CROWD: &[(Kind, usize)] = &[
-    (Kind::Idle, 300),
+    (Kind::Idle, 400),
     (Kind::HalfShake, 100),
     (Kind::SlowHeader, 40),
     (Kind::SlowBody, 40),
+    (Kind::StalledBody, 30),
     (Kind::Huge, 4),
+    (Kind::Members, 4),
+    (Kind::Owners, 4),
     (Kind::Reviews, 8),
 ];
+/// Between two small reviews of one sender.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A TLS client that trusts what the webhook configuration says.
 pub(crate) fn connector(bundle: &[u8]) -> Result<TlsConnector> {
@@ -138,6 +152,18 @@ async fn once(kind: Kind, address: SocketAddr, connector: &TlsConnector, reviews
             stream.write_all(head(100_000).as_bytes()).await?;
             dribble(&mut stream, &[b' '; 100]).await?;
         }
+        Kind::StalledBody => {
+            let mut stream = connect(address, connector).await?;
+            stream.write_all(head(250_000).as_bytes()).await?;
+            stream.write_all(&vec![b' '; 200_000]).await?;
+            until_closed(&mut stream).await?;
+        }
+        Kind::Members => ask(address, connector, "").await?,
+        Kind::Owners => {
+            let owner =
+                r#","ownerReferences":[{"kind":"ReplicaSet","name":"junk","uid":"UID","controller":true}]"#;
+            ask(address, connector, owner).await?;
+        }
         Kind::Huge => post(address, connector, &vec![b' '; LARGEST + 1]).await?,
         Kind::Reviews => {
             for (_, body) in reviews.iter() {
@@ -176,6 +202,28 @@ async fn post(address: SocketAddr, connector: &TlsConnector, body: &[u8]) -> Res
     let read = stream.read(&mut [0; 64]).await?;
     anyhow::ensure!(read > 0, "closed without an answer");
     Ok(())
+}
+
+/// Reviews one after the other over one connection, each with another number in its flock's name and its owner's uid.
+async fn ask(address: SocketAddr, connector: &TlsConnector, metadata: &str) -> Result<()> {
+    let mut stream = connect(address, connector).await?;
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"junk","namespace":"default",
+            "operation":"CREATE","kind":{{"version":"v1","kind":"Pod"}},"resource":{{"version":"v1","resource":"pods"}},
+            "object":{{"metadata":{{"generateName":"junk-","labels":{{"flock.dev/name":"junk{number}"}}{}}},
+            "spec":{{"containers":[{{"name":"c"}}]}}}}}}}}"#,
+            metadata.replace("UID", &number.to_string())
+        );
+        stream.write_all(head(body.len()).as_bytes()).await?;
+        stream.write_all(body.as_bytes()).await?;
+        stream.flush().await?;
+        // An answer is one record, and what it says is of no interest.
+        let read = stream.read(&mut [0; 32 * 1024]).await?;
+        anyhow::ensure!(read > 0, "closed without an answer");
+        sleep(PAUSE).await;
+    }
 }
 
 fn head(length: usize) -> String {

@@ -37,6 +37,15 @@ impl Replica {
         };
         Some((field("VmRSS:")?, field("VmHWM:")?))
     }
+
+    /// How many files and sockets it has open.
+    pub(crate) fn open_files(&self) -> Option<usize> {
+        Some(
+            fs::read_dir(format!("/proc/{}/fd", self.process.pid))
+                .ok()?
+                .count(),
+        )
+    }
 }
 
 /// The replicas of a lab.
