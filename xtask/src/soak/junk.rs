@@ -207,6 +207,7 @@ async fn post(address: SocketAddr, connector: &TlsConnector, body: &[u8]) -> Res
 /// Reviews one after the other over one connection, each with another number in its flock's name and its owner's uid.
 async fn ask(address: SocketAddr, connector: &TlsConnector, metadata: &str) -> Result<()> {
     let mut stream = connect(address, connector).await?;
+    let mut answer = vec![0; 32 * 1024];
     loop {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let body = format!(
@@ -220,7 +221,7 @@ async fn ask(address: SocketAddr, connector: &TlsConnector, metadata: &str) -> R
         stream.write_all(body.as_bytes()).await?;
         stream.flush().await?;
         // An answer is one record, and what it says is of no interest.
-        let read = stream.read(&mut [0; 32 * 1024]).await?;
+        let read = stream.read(&mut answer).await?;
         anyhow::ensure!(read > 0, "closed without an answer");
         sleep(PAUSE).await;
     }
