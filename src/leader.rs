@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use candidate::{Answer, Candidate, Failure, is_status};
+use candidate::{Answer, Candidate, Failure};
 
 /// How long the Lease holds after its last renewal: as the controllers of Kubernetes have it
 /// (15 s, `k8s.io/component-base/config/v1alpha1/defaults.go`).
@@ -129,8 +129,15 @@ pub struct Leadership {
 
 impl Leadership {
     /// Competes for the Lease `name` in `namespace` as `identity`. An API server that cannot be reached at the start
-    /// is waited for, as it is later.
-    pub fn compete(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
+    /// is waited for, as it is later. Nothing is asked for before `able`: a replica that cannot do a leader's work, as it
+    /// cannot list what it needs for that, must not keep others from it.
+    pub fn compete(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        identity: &str,
+        able: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         let (sender, leads) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);
         let proof = Arc::new(Mutex::new(Proof {
@@ -138,7 +145,16 @@ impl Leadership {
             confirmed: None,
         }));
         let candidate = Candidate::new(Api::namespaced(client, namespace), name, identity);
-        let task = tokio::spawn(run(candidate, sender, Arc::clone(&proof), stopped));
+        let election = (sender, Arc::clone(&proof));
+        let mut given_up = stopped.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = given_up.wait_for(|stop| *stop) => return,
+                () = able => {}
+            }
+            run(candidate, election.0, election.1, stopped).await;
+        });
         Self {
             leads,
             proof,
@@ -215,8 +231,8 @@ async fn run(
                     }
                 }
                 Err(failure) => {
-                    // Somebody else has written; the next look tells what.
-                    if matches!(&failure, Failure::Api(error) if is_status(error, 409)) {
+                    // The next look tells what.
+                    if matches!(&failure, Failure::Overtaken(_)) {
                         confirmed = None;
                     }
                     failures = failures.saturating_add(1);

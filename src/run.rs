@@ -25,7 +25,7 @@ use crate::patience::{self, PATIENCE};
 use crate::prepare::PrepareError;
 use crate::reconcile::{Controller, OwnImage, PlanConfig};
 use crate::serve::{Grace, Phase, Readiness, ServeMetrics, ServeOptions, Shutdown, shutdown};
-use crate::storage::{HelperConfig, HelperImage};
+use crate::storage::HelperConfig;
 use crate::tls::{ClientAuth, LeafResolver, LeafStatus, server_config};
 use crate::view::{self, SharedView};
 use certificates::{certificates, client_auth, watch_certificate};
@@ -110,7 +110,8 @@ async fn serve(args: ServeArgs) -> Result<()> {
     let mut parts = Parts::start(&args, client, &identity).await?;
     let webhook = crate::serve::bind(args.webhook_address).await?;
     let admin = crate::serve::bind(args.admin_address).await?;
-    parts.watch_readiness(webhook.local_addr()?, &ending);
+    let (webhook_address, admin_address) = (webhook.local_addr()?, admin.local_addr()?);
+    parts.watch_readiness(webhook_address, &ending);
     let admin_router = shutdown_router(&parts, &ending);
     let metrics = parts.serve_metrics.admin();
     parts.tasks.spawn(async move {
@@ -118,7 +119,7 @@ async fn serve(args: ServeArgs) -> Result<()> {
         let (_never, open) = shutdown::channel();
         crate::serve::serve(admin, None, admin_router, ServeOptions::admin(), metrics, open).await;
     });
-    info!(webhook = %args.webhook_address, admin = %args.admin_address, identity, "serving");
+    info!(webhook = %webhook_address, admin = %admin_address, identity, "serving");
     let served = crate::serve::serve(
         webhook,
         Some(Arc::clone(&parts.tls)),
@@ -171,7 +172,9 @@ impl Parts {
             ClientAuth::None => None,
             ClientAuth::Required(verifier) => Some(verifier.own()),
         };
-        let leadership = Leadership::compete(client.clone(), &args.namespace, "flock", identity);
+        let listed = view.clone();
+        let able = async move { listed.wait_until_synced().await };
+        let leadership = Leadership::compete(client.clone(), &args.namespace, "flock", identity, able);
         let leads = leadership.leads();
 
         let settled = Arc::clone(&reservations);
@@ -267,13 +270,11 @@ fn helper_config(args: &ServeArgs) -> HelperConfig {
 
 /// Helpers run what this replica runs, wherever that was pulled from.
 fn helper_image(client: &Client, args: &ServeArgs, identity: &str) -> OwnImage {
-    match &args.helper_image {
-        Some(image) => OwnImage::fixed(HelperImage::public(image)),
-        None => OwnImage::of_pod(
-            client.clone(),
-            &args.namespace,
-            identity,
-            HelperImage::public(DEFAULT_IMAGE),
-        ),
-    }
+    OwnImage::of_pod(
+        client.clone(),
+        &args.namespace,
+        identity,
+        args.helper_image.as_deref(),
+        DEFAULT_IMAGE,
+    )
 }

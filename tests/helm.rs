@@ -190,6 +190,23 @@ fn another_storage_root_reaches_the_server_and_every_policy() {
 }
 
 #[test]
+fn the_image_s_repository_is_the_only_one_of_helpers() {
+    let of_policy = |values: &[&str]| {
+        let kind = "ValidatingAdmissionPolicy".to_owned();
+        let policy = &rendered(values)[&(kind, "flock-own-namespace".to_owned())];
+        let variables = policy["spec"]["variables"].as_array().unwrap();
+        let repository = variables.iter().find(|v| v["name"] == "repository").unwrap();
+        repository["expression"].clone()
+    };
+    assert_eq!(of_policy(&[]), "'any'");
+    let there = "registry.example.com:5000/team/flock";
+    assert_eq!(
+        of_policy(&[&format!("image.repository={there}")]),
+        format!("'{there}'")
+    );
+}
+
+#[test]
 fn another_namespace_reaches_every_object() {
     let mut command = helm();
     command.args([

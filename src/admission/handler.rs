@@ -73,6 +73,7 @@ pub struct Admission {
     /// Anybody who reaches the port can send what cannot be read, or go before the answer.
     unreadable: Sparse,
     unanswered: Sparse,
+    undecided: Sparse,
 }
 
 /// What was decided, and everything that is said about it.
@@ -101,6 +102,7 @@ impl Admission {
             metrics,
             unreadable: Sparse::default(),
             unanswered: Sparse::default(),
+            undecided: Sparse::default(),
         }
     }
 
@@ -329,12 +331,15 @@ async fn mutate(State(admission): State<Arc<Admission>>, body: Bytes) -> Respons
         }
         Err(problem) => {
             admission.metrics.answered("error", started.elapsed());
-            error!(
-                uid = &*request.uid,
-                namespace = &*request.namespace,
-                error = format!("{problem:#}"),
-                "undecided"
-            );
+            if let Some(left_out) = admission.undecided.pass(Instant::now()) {
+                error!(
+                    uid = &*request.uid,
+                    namespace = &*request.namespace,
+                    error = format!("{problem:#}"),
+                    left_out,
+                    "undecided"
+                );
+            }
             (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response()
         }
     }

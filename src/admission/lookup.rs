@@ -8,14 +8,16 @@ use kube::api::{Api, ListParams};
 use kube::{Client, Error};
 use prometheus_client::metrics::counter::Counter;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 
 use crate::identity::{FlockKey, Ordinal, keys};
 use crate::view::{Flock, PodFacts, WorkloadFacts, fetch_workload};
 
-/// How many looks are under way at one time. Whoever reaches the port can cause them, and they are made with Flock's
-/// rights and priority; the others wait as long as their callers do.
+/// How many looks for one object are under way at one time. Whoever reaches the port can cause them, and they are made
+/// with Flock's rights and priority; the others wait as long as their callers do.
 const AT_ONCE: usize = 4;
+/// How many looks for a whole flock. They take longer, so they have turns of their own.
+const LISTS_AT_ONCE: usize = 2;
 /// How many objects come in one answer: a pod may have a hundred KiB, and a flock thousands of pods.
 const PAGE: u32 = 200;
 
@@ -24,6 +26,7 @@ pub struct Lookup {
     client: Client,
     requests: Counter,
     turns: Semaphore,
+    lists: Semaphore,
 }
 
 impl Lookup {
@@ -33,13 +36,8 @@ impl Lookup {
             client,
             requests,
             turns: Semaphore::new(AT_ONCE),
+            lists: Semaphore::new(LISTS_AT_ONCE),
         }
-    }
-
-    /// Waits for a turn; it ends with what is returned.
-    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed.
-        self.turns.acquire().await.ok()
     }
 
     /// A flock as the API server has it now.
@@ -48,7 +46,7 @@ impl Lookup {
         let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let sets = Api::<ReplicaSet>::namespaced(self.client.clone(), namespace);
         let controllers = Api::<ReplicationController>::namespaced(self.client.clone(), namespace);
-        let _turn = self.turn().await;
+        let _turn = self.lists.acquire().await;
         let (pods, sets, controllers) = tokio::try_join!(
             self.facts(&pods, key, PodFacts::read),
             self.facts(&sets, key, WorkloadFacts::read_replica_set),
@@ -93,7 +91,7 @@ impl Lookup {
         name: &str,
         uid: &str,
     ) -> Result<Option<WorkloadFacts>, Error> {
-        let _turn = self.turn().await;
+        let _turn = self.turns.acquire().await;
         self.requests.inc();
         fetch_workload(self.client.clone(), key, kind, name, uid).await
     }
@@ -101,7 +99,7 @@ impl Lookup {
     /// Whether a pod of any kind has the name of this ordinal.
     pub async fn is_taken(&self, key: &FlockKey, ordinal: Ordinal) -> Result<bool, Error> {
         let api = Api::<Pod>::namespaced(self.client.clone(), key.namespace.as_str());
-        let _turn = self.turn().await;
+        let _turn = self.turns.acquire().await;
         self.requests.inc();
         Ok(api
             .get_metadata_opt(&format!("{}-{ordinal}", key.flock))

@@ -1,5 +1,6 @@
 //! What one replica asks of the Lease, and what it knows of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use tracing::info;
 
 use super::{ANSWER, DURATION};
+use crate::identity::keys;
 
 /// Why a try came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,9 @@ pub(super) enum Failure {
     Api(#[from] kube::Error),
     #[error("no answer within {ANSWER:?}")]
     Silence,
+    /// Somebody else has written the Lease, and what they wrote is not known.
+    #[error("another has written it; then: {0}")]
+    Overtaken(#[source] Box<Failure>),
 }
 
 /// What a try came to: the Lease as it is now, `None` if there is none.
@@ -60,11 +65,14 @@ impl Candidate {
     /// Renews or takes the Lease if that may be, and looks at it otherwise. What is said to be ours in the answer was
     /// granted by the API server just now.
     pub(super) async fn ask(self) -> Answer {
+        let overtaken = AtomicBool::new(false);
         let asked = timeout(ANSWER, async {
             if let Some(ours) = self.seen.as_ref().filter(|_| self.has_it()) {
                 match self.write(self.claim(Some(ours))).await {
                     // Somebody else has written or deleted it.
-                    Err(error) if is_status(&error, 404) || is_status(&error, 409) => {}
+                    Err(error) if is_status(&error, 404) || is_status(&error, 409) => {
+                        overtaken.store(true, Ordering::Relaxed);
+                    }
                     written => return written.map(Some),
                 }
             }
@@ -75,13 +83,21 @@ impl Candidate {
                 Ok(found)
             }
         });
-        asked.await.map_err(|_| Failure::Silence)?.map_err(Failure::Api)
+        let answer = asked.await.map_err(|_| Failure::Silence);
+        let answer = answer.and_then(|answer| answer.map_err(Failure::Api));
+        answer.map_err(|failure| {
+            if overtaken.load(Ordering::Relaxed) {
+                Failure::Overtaken(Box::new(failure))
+            } else {
+                failure
+            }
+        })
     }
 
     /// Writes the Lease as it was seen with this change, or makes it; refused if it was changed in between.
     async fn write(&self, lease: Lease) -> Result<Lease, kube::Error> {
         let params = PostParams {
-            field_manager: Some("flock".into()),
+            field_manager: Some(keys::MANAGER.into()),
             ..PostParams::default()
         };
         if lease.metadata.resource_version.is_some() {
@@ -126,6 +142,8 @@ impl Candidate {
     /// Whether the Lease, being so now, may be claimed: it is ours, was given back, or is over.
     fn may_claim(&self, found: Option<&Lease>) -> bool {
         let over = |other: &Renewal| other.since.elapsed() >= other.lasts;
+        // Who has just begun and finds no Lease knows of nobody to wait for. Where one was deleted at just that moment, its
+        // holder learns of it by its next renewal; the preconditions of all writes bear with both until then.
         let Some(lease) = found else {
             return self.other.as_ref().is_none_or(over);
         };

@@ -58,7 +58,12 @@ impl Link {
     }
 
     fn compete(&self, identity: &str) -> Leadership {
-        Leadership::compete(Client::new(self.clone(), "flock"), "flock", "flock", identity)
+        self.compete_when(identity, std::future::ready(()))
+    }
+
+    fn compete_when(&self, identity: &str, able: impl Future<Output = ()> + Send + 'static) -> Leadership {
+        let client = Client::new(self.clone(), "flock");
+        Leadership::compete(client, "flock", "flock", identity, able)
     }
 }
 
@@ -420,4 +425,46 @@ async fn a_lead_that_was_not_looked_at_for_long_is_none_until_it_is() {
     let confirmed = Some(beat);
     *proof.lock() = Proof { beat, confirmed };
     assert!(lead.begins().await && lead.is_certain());
+}
+
+/// What it cannot list, it cannot reconcile: it must not keep one from it that can.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_not_able_to_lead_leaves_the_lease_alone() {
+    let cluster = Arc::<Mutex<Cluster>>::default();
+    let able = Arc::new(tokio::sync::Notify::new());
+    let waits = Arc::clone(&able);
+    let one = Link::to(&cluster).compete_when("one", async move { waits.notified().await });
+    never(&one.lead(), Duration::from_secs(60)).await;
+    let asked = {
+        let cluster = cluster.lock();
+        cluster.writes + cluster.looks
+    };
+    assert_eq!(asked, 0);
+    able.notify_one();
+    assert!(timeout(ANSWER, one.lead().begins()).await.unwrap());
+    one.release().await;
+    let never_able = Link::to(&cluster).compete_when("two", std::future::pending());
+    never_able.release().await;
+    assert_eq!(cluster.lock().holder(), None);
+}
+
+#[rstest]
+#[case::errors(Mood::Fails(500))]
+#[case::silence(Mood::IsSilent)]
+#[tokio::test(start_paused = true)]
+async fn who_was_overtaken_does_not_lead_though_it_cannot_see_by_whom(#[case] looks: Mood) {
+    let two = two().await;
+    two.link.is(looks, Mood::Answers);
+    {
+        let mut cluster = two.cluster.lock();
+        let mut lease = cluster.lease.clone().unwrap();
+        lease.spec.as_mut().unwrap().holder_identity = Some("somebody".into());
+        cluster.put(lease);
+    }
+    let begin = Instant::now();
+    while two.first.lead().is_certain() {
+        // The next renewal and the look after it.
+        assert!(begin.elapsed() <= RENEW + ANSWER + BEAT, "it leads on");
+        sleep(Duration::from_millis(10)).await;
+    }
 }

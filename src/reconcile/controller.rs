@@ -388,7 +388,6 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::storage::HelperImage;
     use crate::view::fixtures::{api_server, key, pod, view};
 
     #[tokio::test]
@@ -405,7 +404,7 @@ mod tests {
             Vec::new()
         });
         let config = PlanConfig::default();
-        let image = OwnImage::fixed(HelperImage::public("flock:dev"));
+        let image = OwnImage::of_pod(client.clone(), "flock-system", "test", None, "flock:dev");
         let mut controller = Controller::new(client, shared, "test", config, image, metrics);
         let (_leader, leads) = watch::channel(true);
         assert!(controller.reconcile(&key(), &leads.into()).await);

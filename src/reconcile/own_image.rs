@@ -1,10 +1,9 @@
 //! The image that helpers run: that of the pod which this process is in.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::{Api, Client, Error};
-use tokio::sync::OnceCell;
 use tracing::warn;
 
 use crate::storage::HelperImage;
@@ -14,49 +13,45 @@ const CONTAINER: &str = "flock";
 
 /// What helpers run.
 #[derive(Clone)]
-pub struct OwnImage(Source);
-
-#[derive(Clone)]
-enum Source {
-    Fixed(HelperImage),
-    Pod(Arc<OwnPod>),
-}
+pub struct OwnImage(Arc<OwnPod>);
 
 struct OwnPod {
     pods: Api<Pod>,
     name: String,
+    /// Another image than its own.
+    named: Option<String>,
     otherwise: HelperImage,
-    known: OnceCell<HelperImage>,
+    known: OnceLock<HelperImage>,
 }
 
 impl OwnImage {
-    /// This one.
-    pub fn fixed(image: HelperImage) -> Self {
-        Self(Source::Fixed(image))
-    }
-
-    /// That of the pod of this name, with the Secrets that it was pulled with; `otherwise` where there is no such pod,
-    /// since this process is in none. It is looked up when the first helper needs it.
-    pub fn of_pod(client: Client, namespace: &str, name: &str, otherwise: HelperImage) -> Self {
-        Self(Source::Pod(Arc::new(OwnPod {
+    /// That of the pod of this name, or the one that is `named`, with the Secrets that the pod has; `otherwise` where there is no such pod,
+    /// since this process is in none, or its pod was deleted by force. It is looked up when the first helper needs it.
+    pub fn of_pod(client: Client, namespace: &str, name: &str, named: Option<&str>, otherwise: &str) -> Self {
+        Self(Arc::new(OwnPod {
             pods: Api::namespaced(client, namespace),
             name: name.to_owned(),
-            otherwise,
-            known: OnceCell::new(),
-        })))
+            named: named.map(str::to_owned),
+            otherwise: HelperImage::public(named.unwrap_or(otherwise)),
+            known: OnceLock::new(),
+        }))
     }
 
     /// The image. An error is not the last word: whoever asks again has it looked up again.
-    pub(super) async fn get(&self) -> Result<&HelperImage, Error> {
-        match &self.0 {
-            Source::Fixed(image) => Ok(image),
-            Source::Pod(pod) => pod.known.get_or_try_init(|| pod.look_up()).await,
+    pub(super) async fn get(&self) -> Result<HelperImage, Error> {
+        let pod = &self.0;
+        if let Some(known) = pod.known.get() {
+            return Ok(known.clone());
         }
+        let Some(found) = pod.look_up().await? else {
+            return Ok(pod.otherwise.clone());
+        };
+        Ok(pod.known.get_or_init(|| found).clone())
     }
 }
 
 impl OwnPod {
-    async fn look_up(&self) -> Result<HelperImage, Error> {
+    async fn look_up(&self) -> Result<Option<HelperImage>, Error> {
         let pod = self.pods.get_opt(&self.name).await.inspect_err(|error| {
             warn!(
                 %error,
@@ -64,8 +59,11 @@ impl OwnPod {
                 "our own pod cannot be read, so no helper is made: its image is theirs, unless --helper-image is set"
             );
         })?;
-        let image = pod.and_then(|pod| pod.spec).and_then(image);
-        Ok(image.unwrap_or_else(|| self.otherwise.clone()))
+        let mut found = pod.and_then(|pod| pod.spec).and_then(image);
+        if let (Some(image), Some(named)) = (&mut found, &self.named) {
+            image.name.clone_from(named);
+        }
+        Ok(found)
     }
 }
 
@@ -119,14 +117,9 @@ mod tests {
         }
     }
 
-    fn of_pod(answers: impl IntoIterator<Item = (u16, Value)>) -> OwnImage {
+    fn of_pod(answers: impl IntoIterator<Item = (u16, Value)>, named: Option<&str>) -> OwnImage {
         let client = Client::new(Answers(answers.into_iter().collect()), "default");
-        OwnImage::of_pod(
-            client,
-            "flock-system",
-            "flock-1",
-            HelperImage::public("flock:dev"),
-        )
+        OwnImage::of_pod(client, "flock-system", "flock-1", named, "flock:dev")
     }
 
     fn failure(code: u16, reason: &str) -> (u16, Value) {
@@ -147,30 +140,47 @@ mod tests {
             { "name": "proxy", "image": "proxy:2" },
             { "name": "flock", "image": "registry.example/flock:1" },
         ]);
-        let image = of_pod([
-            failure(503, "ServiceUnavailable"),
-            failure(403, "Forbidden"),
-            pod(&containers),
-        ]);
+        let image = of_pod(
+            [
+                failure(503, "ServiceUnavailable"),
+                failure(403, "Forbidden"),
+                pod(&containers),
+            ],
+            None,
+        );
         assert!(image.get().await.is_err());
         assert!(image.get().await.is_err());
         let found = HelperImage {
             name: "registry.example/flock:1".into(),
             pull_secrets: vec!["pull".into()],
         };
-        assert_eq!(image.get().await.unwrap(), &found);
-        assert_eq!(image.clone().get().await.unwrap(), &found);
+        assert_eq!(image.get().await.unwrap(), found);
+        assert_eq!(image.clone().get().await.unwrap(), found);
     }
 
     #[tokio::test]
     async fn a_container_of_another_name_is_ours_where_none_has_it() {
-        let image = of_pod([pod(&json!([{ "name": "server", "image": "flock:2" }]))]);
+        let image = of_pod([pod(&json!([{ "name": "server", "image": "flock:2" }]))], None);
         assert_eq!(image.get().await.unwrap().name, "flock:2");
     }
 
     #[tokio::test]
+    async fn another_image_is_pulled_with_the_secrets_of_our_own() {
+        let own = pod(&json!([{ "name": "flock", "image": "flock:2" }]));
+        let image = of_pod([own], Some("mirror.example/flock:2"));
+        let found = image.get().await.unwrap();
+        assert_eq!(found.name, "mirror.example/flock:2");
+        assert_eq!(found.pull_secrets, ["pull"]);
+    }
+
+    /// It may also be that our pod was deleted by force and we go on: that is not for ever.
+    #[tokio::test]
     async fn outside_of_any_pod_helpers_run_the_default_image() {
-        let image = of_pod([failure(404, "NotFound")]);
-        assert_eq!(image.get().await.unwrap(), &HelperImage::public("flock:dev"));
+        let own = pod(&json!([{ "name": "flock", "image": "flock:2" }]));
+        let image = of_pod([failure(404, "NotFound"), own], None);
+        assert_eq!(image.get().await.unwrap(), HelperImage::public("flock:dev"));
+        assert_eq!(image.get().await.unwrap().name, "flock:2");
+        let named = of_pod([failure(404, "NotFound")], Some("flock:3"));
+        assert_eq!(named.get().await.unwrap(), HelperImage::public("flock:3"));
     }
 }

@@ -186,7 +186,7 @@ pub(super) async fn apply(
     match action {
         StorageAction::CreateHelper(helper) => {
             let image = image.get().await?;
-            let pod = helper.pod(key, config, image).map_err(Error::SerdeError)?;
+            let pod = helper.pod(key, config, &image).map_err(Error::SerdeError)?;
             let created = Api::<Pod>::namespaced(client, &config.namespace)
                 .create(&manager(), &pod)
                 .await?;

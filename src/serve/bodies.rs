@@ -78,7 +78,7 @@ impl Bodies {
 
     /// The whole body, or `None` as soon as it is too large.
     async fn collect(&self, body: &mut Incoming) -> Result<Option<Whole>, Refusal> {
-        let arrival = Arrival::now();
+        let arrival = Arrival::default();
         tokio::select! {
             biased;
             whole = self.take_in(body, &arrival) => whole,
@@ -106,11 +106,12 @@ impl Bodies {
             if length > self.max_body {
                 return Ok(None);
             }
-            // What has come counts, and not what is announced: who sends nothing keeps nobody waiting.
+            // Who sends nothing keeps nobody waiting. Who sends has room for all that is announced, as nobody should wait
+            // for more while he holds some; only where nothing is announced it comes in steps.
             if length > LARGE {
                 held.alone(&self.alone, arrival).await;
-            } else {
-                held.grow(&self.shared, length, arrival).await;
+            } else if length > SMALL {
+                held.grow(&self.shared, length.max(announced), arrival).await;
             }
             bytes.push(data);
         }

@@ -34,20 +34,12 @@ pub(super) struct Room {
 }
 
 /// One that is arriving.
+#[derive(Default)]
 pub(super) struct Arrival {
-    since: Instant,
     give_way: Arc<Notify>,
 }
 
 impl Arrival {
-    /// It begins.
-    pub(super) fn now() -> Self {
-        Self {
-            since: Instant::now(),
-            give_way: Arc::default(),
-        }
-    }
-
     /// It has taken long, and others wait.
     pub(super) async fn has_to_give_way(&self) {
         self.give_way.notified().await;
@@ -78,9 +70,9 @@ impl Room {
         }
     }
 
-    /// Takes room for one that has begun.
+    /// From now on this one has room, and may have to give way. How long it has waited for that does not count against it.
     pub(super) fn arriving(&self, arrival: &Arrival) -> Arriving<'_> {
-        let key = (arrival.since, self.next.fetch_add(1, Ordering::Relaxed));
+        let key = (Instant::now(), self.next.fetch_add(1, Ordering::Relaxed));
         self.arriving.lock().insert(key, Arc::clone(&arrival.give_way));
         Arriving { room: self, key }
     }
@@ -136,7 +128,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_oldest_that_takes_long_gives_way_to_one_that_waits() {
         let room = Room::new(2);
-        let (first, second) = (Arrival::now(), Arrival::now());
+        let (first, second) = (Arrival::default(), Arrival::default());
         let held = (room.take(1).await.unwrap(), room.take(1).await.unwrap());
         let (first_holds, second_holds) = (room.arriving(&first), room.arriving(&second));
         let begun = Instant::now();
@@ -158,9 +150,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_time_in_the_queue_does_not_count_against_who_gets_its_turn() {
+        let room = Room::new(1);
+        let held = room.take(1).await;
+        let arrival = Arrival::default();
+        let mut queued = pin!(room.take(1));
+        assert!(tokio::time::timeout(SLOW * 3, &mut queued).await.is_err());
+        drop(held);
+        let taken = queued.await;
+        let arriving = room.arriving(&arrival);
+        let begun = Instant::now();
+        let mut next = pin!(room.take(1));
+        tokio::select! {
+            _ = &mut next => panic!("nothing is free"),
+            () = arrival.has_to_give_way() => {}
+        }
+        assert_eq!(begun.elapsed(), SLOW);
+        drop((arriving, taken));
+        assert!(next.await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_that_has_arrived_need_not_give_way() {
         let room = Room::new(1);
-        let arrival = Arrival::now();
+        let arrival = Arrival::default();
         let held = room.take(1).await;
         drop(room.arriving(&arrival));
         let waiting = tokio::time::timeout(SLOW * 10, room.take(1)).await;

@@ -19,6 +19,7 @@ use tracing::{info, warn};
 
 use super::{
     file,
+    lifetime::Validity,
     metrics::CertificateMetrics,
     pem::{self, Fault},
     resolver::{LeafResolver, crypto_provider},
@@ -143,7 +144,16 @@ impl DirectoryKeeper {
         if served == Some(&pair) {
             return Ok(None);
         }
-        let (certified, status) = load(&self.directory, &pair, now)?;
+        let (certified, status, validity) = load(&self.directory, &pair, now)?;
+        // By a clock that is behind it is not valid yet. What is served is, by the same clock: it stays until then.
+        let served_holds = || {
+            self.resolver
+                .validity(now)
+                .is_some_and(|validity| validity.holds(now))
+        };
+        if validity.is_in_the_future(now) && served_holds() {
+            return Ok(None);
+        }
         info!(serial = status.serial, not_after = %status.not_after, "serving a new certificate");
         self.resolver.set(Arc::new(certified));
         self.metrics.leaf_taken();
@@ -160,7 +170,11 @@ async fn read(path: PathBuf) -> Result<Vec<u8>, DirectoryError> {
     }
 }
 
-fn load(directory: &Path, pair: &Pair, now: Timestamp) -> Result<(CertifiedKey, LeafStatus), DirectoryError> {
+fn load(
+    directory: &Path,
+    pair: &Pair,
+    now: Timestamp,
+) -> Result<(CertifiedKey, LeafStatus, Validity), DirectoryError> {
     let fault = |file: &str| {
         let path = directory.join(file);
         move |fault| DirectoryError::Content { path, fault }
@@ -189,7 +203,7 @@ fn load(directory: &Path, pair: &Pair, now: Timestamp) -> Result<(CertifiedKey, 
         serial: facts.serial,
         trusted: true,
     };
-    Ok((certified, status))
+    Ok((certified, status, facts.validity))
 }
 
 fn facts(certificate: &CertificateDer<'static>) -> Result<pem::Facts, Fault> {

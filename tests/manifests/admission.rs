@@ -174,7 +174,6 @@ fn no_condition_of_the_workloads_webhook_can_err() {
 #[case("flock-own-services")]
 #[case("flock-own-volumes")]
 #[case("flock-own-claims")]
-#[case("flock-own-helper")]
 #[case("flock-own-namespace")]
 fn a_policy_is_bound_and_denies_with_a_sentence(#[case] name: &str) {
     let spec = policy(name);
@@ -207,7 +206,7 @@ fn no_policy_is_missing_in_the_table_above() {
     assert_eq!(
         all.filter(|document| document.kind() == "ValidatingAdmissionPolicy")
             .count(),
-        12
+        11
     );
 }
 
@@ -232,7 +231,6 @@ fn policies_on_pods_spare_the_same_namespaces_as_the_webhook(
 #[case("flock-own-services")]
 #[case("flock-own-volumes")]
 #[case("flock-own-claims")]
-#[case("flock-own-helper")]
 fn policies_on_flocks_own_account_hold_in_every_namespace(#[case] name: &str) {
     let spec = policy(name);
     let matches = spec.match_constraints.unwrap();

@@ -108,3 +108,24 @@ async fn the_last_good_pair_serves_while_the_files_are_bad() {
     mount(directory.path(), "..next", &next);
     eventually(|| serves(&resolver, &next)).await;
 }
+
+/// By a clock that is behind. What is served is good by any clock.
+#[tokio::test]
+async fn a_pair_that_is_not_valid_yet_waits_while_another_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let keeper = keeper(directory.path());
+    let resolver = keeper.resolver();
+    let mut future = CertificateParams::new(vec!["flock.flock-system.svc".into()]).unwrap();
+    future.not_before = rcgen::date_time_ymd(2400, 1, 1);
+    let future = pair(&future);
+    mount(directory.path(), "..first", &future);
+    tokio::spawn(keeper.run(std::future::pending()));
+    eventually(|| serves(&resolver, &future)).await;
+
+    let good = valid();
+    mount(directory.path(), "..good", &good);
+    eventually(|| serves(&resolver, &good)).await;
+    mount(directory.path(), "..next", &future);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(serves(&resolver, &good));
+}

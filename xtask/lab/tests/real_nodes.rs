@@ -48,7 +48,10 @@ fn real_nodes_run_containers_with_disks_of_their_own_and_leave_nothing() {
             .map(|entry| entry.unwrap().file_name())
             .collect();
         assert_eq!(names, [pod.name.as_str()], "each node has a disk of its own");
-        assert!(!lab.dns_lookup_ptr(pod.ip).unwrap().is_empty());
+        // CoreDNS hears of the endpoint by a watch.
+        eventually("a name for the pod's address", || {
+            lab.dns_lookup_ptr(pod.ip).ok().filter(|names| !names.is_empty())
+        });
     }
     // Both pods answer under the Service's address, also the one that asks.
     for pod in &ready {

@@ -249,7 +249,6 @@ impl Sim {
             .collect()
     }
 
-    /// Whether a plan that was carried out told this.
     /// The members that wait for this reason now.
     pub(super) fn waiting_for(&self, reason: &str) -> Vec<u32> {
         let plan = self.look();
@@ -257,6 +256,7 @@ impl Sim {
         waiting.map(|ordinal| ordinal.get()).collect()
     }
 
+    /// Whether a plan that was carried out told this.
     pub(super) fn told(&self, reason: &str, text: &str) -> bool {
         let notes = self.plans.iter().flat_map(|plan| &plan.notes);
         notes
