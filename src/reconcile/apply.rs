@@ -3,7 +3,11 @@
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ReplicationController, Service};
-use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    DeleteOptions, ObjectMeta, Preconditions as OnlyIf, Status,
+};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -278,13 +282,27 @@ impl Apply {
         Ok(())
     }
 
+    /// Evicts this pod, and never the one that has its name by now. Not by kube's own `evict`: what it calls
+    /// `delete_options` is a field that the API server does not know, so the precondition would not hold.
     async fn evict(&self, key: &FlockKey, pod: &str, uid: &str) -> Result<(), Error> {
-        let params = EvictParams {
-            delete_options: Some(uid_precondition(uid)),
-            ..EvictParams::default()
+        let eviction = Eviction {
+            metadata: ObjectMeta {
+                name: Some(pod.to_owned()),
+                namespace: Some(key.namespace.to_string()),
+                ..ObjectMeta::default()
+            },
+            delete_options: Some(DeleteOptions {
+                preconditions: Some(OnlyIf {
+                    uid: Some(uid.to_owned()),
+                    resource_version: None,
+                }),
+                ..DeleteOptions::default()
+            }),
         };
         let pods = Api::<Pod>::namespaced(self.client.clone(), key.namespace.as_str());
-        pods.evict(pod, &params).await?;
+        let _: Status = pods
+            .create_subresource("eviction", pod, &PostParams::default(), &eviction)
+            .await?;
         self.leaves(key, pod, uid);
         Ok(())
     }

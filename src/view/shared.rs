@@ -73,6 +73,8 @@ struct Inner {
     begun: Instant,
     /// When each source was heard last.
     heard: Mutex<BTreeMap<Source, Instant>>,
+    /// Since when each source is being listed, as often as that begins anew.
+    listing: Mutex<BTreeMap<Source, Instant>>,
 }
 
 /// A handle on the one view of the process.
@@ -88,6 +90,7 @@ impl Default for SharedView {
             listener: Mutex::default(),
             begun: Instant::now(),
             heard: Mutex::default(),
+            listing: Mutex::default(),
         }))
     }
 }
@@ -127,14 +130,23 @@ impl SharedView {
         self.0.heard.lock().insert(source, Instant::now());
     }
 
-    /// How long a source has sent nothing: since the beginning, where it never has.
+    /// Notes that a list of a source begins. One that never ends, as something in it cannot be read, brings nothing new
+    /// however much is sent.
+    pub fn begins_list(&self, source: Source) {
+        self.0.listing.lock().entry(source).or_insert_with(Instant::now);
+    }
+
+    /// How long a source has brought nothing: since the beginning, where it never has.
     pub fn silence(&self, source: Source) -> Duration {
         let last = self.0.heard.lock().get(&source).copied();
-        last.unwrap_or(self.0.begun).elapsed()
+        let listing = self.0.listing.lock().get(&source).copied();
+        let silent = last.unwrap_or(self.0.begun).elapsed();
+        silent.max(listing.map_or(Duration::ZERO, |since| since.elapsed()))
     }
 
     /// Notes that a source was listed whole.
     pub fn set_synced(&self, source: Source) {
+        self.0.listing.lock().remove(&source);
         self.0.synced.send_if_modified(|synced| synced.insert(source));
     }
 

@@ -2,7 +2,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use serde_json::json;
 
 use super::fixtures::{NAMESPACE, key, pod, set, view};
-use super::{View, WorkloadFacts};
+use super::{SharedView, Source, View, WorkloadFacts};
 use crate::identity::FlockKey;
 
 fn other() -> FlockKey {
@@ -115,4 +115,19 @@ fn each_new_clash_of_names_is_counted_once() {
         counts.push(view.name_clashes());
     }
     assert_eq!(counts, [0, 0, 1, 1, 2, 2, 2, 2, 3]);
+}
+
+#[test]
+fn a_source_whose_list_begins_again_and_again_brings_nothing_new() {
+    let view = SharedView::default();
+    view.begins_list(Source::Pods);
+    let pause = std::time::Duration::from_millis(20);
+    std::thread::sleep(pause);
+    view.begins_list(Source::Pods);
+    view.heard(Source::Pods);
+    assert!(view.silence(Source::Pods) >= pause);
+    let begin = std::time::Instant::now();
+    view.set_synced(Source::Pods);
+    view.heard(Source::Pods);
+    assert!(view.silence(Source::Pods) <= begin.elapsed());
 }

@@ -224,7 +224,10 @@ impl Watch {
                 match event {
                     Ok(watcher::Event::Apply(object)) => self.view.update(|view| apply(view, object)),
                     Ok(watcher::Event::Delete(object)) => self.view.update(|view| delete(view, object)),
-                    Ok(watcher::Event::Init) => seen.clear(),
+                    Ok(watcher::Event::Init) => {
+                        self.view.begins_list(self.source);
+                        seen.clear();
+                    }
                     Ok(watcher::Event::InitApply(object)) => {
                         seen.extend(object.uid());
                         self.view.update(|view| apply(view, object));

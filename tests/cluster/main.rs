@@ -22,6 +22,7 @@ mod burst;
 mod client;
 mod command;
 mod doctor;
+mod fencing;
 mod harness;
 mod identity;
 mod idle;
@@ -48,6 +49,7 @@ fn main() {
         // The longest, which waits while others work.
         idle::TESTS,
         admission::TESTS,
+        fencing::TESTS,
         identity::TESTS,
         lifecycle::TESTS,
         node_loss::TESTS,
