@@ -151,13 +151,20 @@ fn other_objects(world: &World) {
     let client = world.client.clone();
     let image = OwnImage::of_pod(client.clone(), &scene.namespace, "none", None, "flock:dev");
     let apply = Apply::new(client, SharedView::default(), helper, image);
-    let run = |action: &Action| world.lab.block_on(apply.run(&key, action));
+    let run = |action: &Action| {
+        world
+            .lab
+            .block_on(async { apply.run(&key, action).await.map_err(Box::new) })
+    };
     let before = kept();
     for action in actions("00000000-0000-0000-0000-000000000000", "1") {
         let result = run(&action);
         let gone = matches!(&result, Ok(()) if matches!(action, Action::Storage(StorageAction::DeleteHelper { .. })));
         assert!(
-            gone || matches!(result, Err(ApplyError::Outdated(_))),
+            gone || matches!(
+                result.as_ref().map_err(AsRef::as_ref),
+                Err(ApplyError::Outdated(_))
+            ),
             "{action:?}: {result:?}"
         );
         assert_eq!(kept(), before, "after {action:?}");
