@@ -32,6 +32,15 @@ impl Lab {
         self.wait_ready(component)
     }
 
+    /// Starts the components that ended by themselves, as a kubelet does with static pods. A scheduler that lost an answer
+    /// with the API server ends on purpose (`cache is corrupted` in `k8s.io/kubernetes/pkg/scheduler/backend/cache/cache.go`).
+    pub fn revive(&self) -> Result<()> {
+        for component in self.cluster()?.services.ended() {
+            self.start_component(&component)?;
+        }
+        Ok(())
+    }
+
     /// Stops a component, starts it again and waits until it is ready.
     pub fn restart(&self, component: &str) -> Result<()> {
         self.stop(component)?;

@@ -202,6 +202,13 @@ impl Services {
         }
     }
 
+    /// The programs that have ended though nobody stopped them.
+    pub(crate) fn ended(&self) -> Vec<String> {
+        let table = self.table();
+        let ended = table.processes.iter().filter(|(_, process)| !process.is_alive());
+        ended.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Each program's name, and whether it runs.
     pub(crate) fn list(&self) -> Vec<(String, bool)> {
         let table = self.table();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use flock_lab::{FakeNode, Lab, Options};
+use flock_lab::{FakeNode, Lab, Options, Signal};
 use serde_json::json;
 
 use common::{eventually, pods, ready_pods, replica_set, start};
@@ -48,6 +48,18 @@ fn a_lab_runs_pods_names_them_in_dns_and_leaves_nothing() {
 
     lab.restart("kube-apiserver").unwrap();
     assert!(lab.kubectl(&["get", "nodes"]).unwrap().contains("node-2"));
+
+    let scheduler = lab.component_process("kube-scheduler").unwrap();
+    lab.stop("kwok").unwrap();
+    scheduler.signal(Signal::SIGKILL).unwrap();
+    assert!(scheduler.wait_end(Duration::from_secs(10)));
+    lab.revive().unwrap();
+    assert!(lab.component_process("kube-scheduler").unwrap().is_alive());
+    assert!(
+        lab.component_names().unwrap().contains(&("kwok".into(), false)),
+        "what was stopped stays so"
+    );
+    lab.start_component("kwok").unwrap();
 
     let sleeper = lab
         .spawn("sleeper", "/bin/sleep".as_ref(), &["1000"], &BTreeMap::new())

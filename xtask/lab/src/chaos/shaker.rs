@@ -304,6 +304,7 @@ impl Shaker {
     pub(super) fn converge(&self) -> Result<Duration> {
         let begin = Instant::now();
         loop {
+            self.lab.revive()?;
             let pods = self.list_pods()?;
             let Some(difference) = self.difference(&pods) else {
                 return Ok(begin.elapsed());
