@@ -37,6 +37,10 @@ fn ordered(world: &World) {
     let annotations = json!({ "flock.dev/start": "Ordered", "lab.flock.dev/ready-after": "200ms" });
     scene.apply(&annotated(workload("ReplicaSet", "rs", 6), &annotations));
     scene.eventually_ready(&members(0..6));
+    // The recording is a watch: it may hear a moment later what a list has shown.
+    scene.eventually("six members on record", || {
+        (scene.recording.readied().len() == 6).then_some(())
+    });
     assert_eq!(
         scene.recording.readied(),
         members(0..6),
