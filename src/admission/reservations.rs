@@ -53,10 +53,14 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether less than this time has gone by. What seems to come from the future was before the clock was set back.
     fn is_younger(&self, time: SignedDuration, now: Timestamp) -> bool {
-        (SignedDuration::ZERO..time).contains(&now.duration_since(self.at))
+        is_within(time, self.at, now)
     }
+}
+
+/// Whether less than this time has gone by. What seems to come from the future was before the clock was set back.
+fn is_within(time: SignedDuration, since: Timestamp, now: Timestamp) -> bool {
+    (SignedDuration::ZERO..time).contains(&now.duration_since(since))
 }
 
 /// The reservations of this replica.
@@ -131,7 +135,7 @@ impl Reservations {
 
     fn is_unanswered(&self, now: Timestamp) -> bool {
         self.unanswered
-            .is_some_and(|since| (SignedDuration::ZERO..UNANSWERED).contains(&now.duration_since(since)))
+            .is_some_and(|since| is_within(UNANSWERED, since, now))
     }
 
     /// How many are held, for the metric.
@@ -151,8 +155,7 @@ impl Reservations {
         } else {
             (CROWDED, CROWDED)
         };
-        let rests = |last: Timestamp| (SignedDuration::ZERO..pause).contains(&now.duration_since(last));
-        if self.swept.is_some_and(rests) {
+        if self.swept.is_some_and(|last| is_within(pause, last, now)) {
             return;
         }
         self.swept = Some(now);
