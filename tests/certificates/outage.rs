@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flock::tls::{pem, request_rotation};
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::{Api, api::PostParams};
 
 use super::{
@@ -36,19 +36,17 @@ async fn stage(scene: &Scene) -> &'static str {
 async fn let_publish(scene: &Scene, may: bool) {
     let roles: Api<ClusterRole> = Api::all(scene.client.clone());
     let mut role = roles.get("flock").await.unwrap();
-    let rules = role.rules.iter_mut().flatten();
-    let mut configurations = rules.filter(|rule| {
-        let resources = rule.resources.iter().flatten();
-        resources
-            .into_iter()
-            .any(|resource| resource == "mutatingwebhookconfigurations")
-    });
-    let verbs = &mut configurations.next().expect("a rule for configurations").verbs;
+    let writes_bundles = |rule: &&mut PolicyRule| {
+        let mut resources = rule.resources.iter().flatten();
+        resources.any(|resource| resource == "mutatingwebhookconfigurations")
+    };
+    let mut found = role.rules.iter_mut().flatten().filter(writes_bundles);
+    let verbs = &mut found.next().expect("a rule for configurations").verbs;
     verbs.retain(|verb| verb != "patch");
     if may {
         verbs.push("patch".into());
     }
-    assert!(configurations.next().is_none(), "two rules for configurations");
+    assert!(found.next().is_none(), "two rules for configurations");
     roles
         .replace("flock", &PostParams::default(), &role)
         .await
