@@ -84,3 +84,47 @@ fn the_examples_run_and_nothing_that_flock_wants_is_forbidden() {
     }
     assert!(log.lines().count() > 5, "{log}");
 }
+
+/// One more, of nobody.
+const MEMBER: &str = "{apiVersion: v1, kind: Pod, metadata: {generateName: m-, labels: {flock.dev/name: etcd}}, \
+                      spec: {containers: [{name: c, image: 'etcd:demo'}]}}";
+
+#[test]
+fn whoever_applies_the_manifests_again_changes_nothing_and_finds_nothing_to_change() {
+    let lab = Arc::new(Lab::start(Flock::options(Options::fake(4))).unwrap());
+    let binary = Path::new(env!("CARGO_BIN_EXE_flock"));
+    let flock = Flock::install(&lab, files::root(), binary, 2, &[]).unwrap();
+    let example = files::root().join("examples/etcd/replicaset.yaml");
+    let example = ["-f", example.to_str().unwrap()];
+    let configurations = files::root().join("webhook-config");
+    let configurations = ["-k", configurations.to_str().unwrap()];
+    let kubectl = |args: &[&str], manifests: [&str; 2]| lab.kubectl(&[args, &manifests].concat()).unwrap();
+    let bundles = || {
+        let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
+        let bundles = "-o=jsonpath={range .items[*]}{.webhooks[*].clientConfig.caBundle}{'\\n'}{end}";
+        lab.kubectl(&["get", kinds, bundles]).unwrap()
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, MEMBER).unwrap();
+    let member = ["-f", file.path().to_str().unwrap()];
+    kubectl(&["apply"], example);
+    wait_for_pods(&lab, &flock, "etcd-0 etcd-1 etcd-2");
+    let before = bundles();
+    assert_eq!(before.split_whitespace().count(), 2, "{before:?}");
+
+    // As people do, and as tools do that keep a cluster as a repository says.
+    let argo = ["--server-side", "--force-conflicts", "--field-manager=argo"];
+    for by in [&argo[..0], &argo[..0], &argo[..], &argo[..]] {
+        let apply = [&["apply"], by].concat();
+        kubectl(&apply, configurations);
+        assert_eq!(bundles(), before, "{by:?}");
+        let dry = ["create", "--dry-run=server", "-o=name"];
+        assert_eq!(kubectl(&dry, member), "pod/etcd-3\n", "{by:?}");
+        kubectl(&apply, example);
+        // Fails where there is a difference.
+        let diff = [&["diff"], by].concat();
+        kubectl(&diff, configurations);
+        kubectl(&diff, example);
+    }
+    wait_for_pods(&lab, &flock, "etcd-0 etcd-1 etcd-2");
+}

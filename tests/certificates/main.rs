@@ -11,11 +11,15 @@
 
 mod agreement;
 mod callers;
+#[expect(dead_code, reason = "the tests of the server use more of it")]
+#[path = "../serving/client.rs"]
+mod client;
 mod frozen;
 mod outage;
 mod paused;
 mod processes;
 mod repair;
 mod replica;
+mod replicas;
 mod rotation;
 mod scene;

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use flock_lab::Signal;
+use serde_json::{Value, json};
 
 use crate::harness::Test;
-use crate::objects::{annotated, members, workload};
+use crate::objects::{annotated, bare, members, with, workload};
 use crate::world::World;
 
 pub const ALONE: &[Test] = &[
@@ -13,6 +14,7 @@ pub const ALONE: &[Test] = &[
         "without_flock_members_are_refused_and_come_back_by_themselves_with_it",
         down,
     ),
+    ("replicas_that_hang_keep_only_members_waiting", hung),
     ("a_rollout_outlives_the_leader", leader_killed),
     ("a_leader_that_is_stopped_in_order_leaves_at_once", leader_stopped),
     ("a_lease_that_somebody_deletes_is_back_in_moments", lease_deleted),
@@ -33,10 +35,7 @@ fn down(world: &World) {
     scene.delete_pods(&["db-1"]);
     scene.eventually_event("rs", "failed calling webhook");
     let begin = Instant::now();
-    let mut plain = workload("ReplicaSet", "plain", 1);
-    plain["metadata"]["labels"] = json!({});
-    plain["spec"]["template"]["metadata"]["labels"] = json!({ "app": "plain" });
-    scene.apply(&plain);
+    scene.apply(&plain());
     scene.eventually("a plain pod", || (scene.pods().len() == 3).then_some(()));
     assert!(
         begin.elapsed() < Duration::from_secs(5),
@@ -62,6 +61,58 @@ fn down(world: &World) {
     );
     assert_eq!(pod.spec.unwrap().node_name, Some(node));
     assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+/// A black hole instead of a refused connection: each call that asks Flock ends by its timeout only.
+fn hung(world: &World) {
+    let scene = world.namespace("hung");
+    scene.apply(&workload("ReplicaSet", "rs", 2));
+    scene.eventually_ready(&members(0..2));
+    for replica in 0..2 {
+        world.flock.signal(replica, Signal::SIGSTOP).expect("it stops");
+    }
+    scene.delete_pods(&["db-1"]);
+    // No answer comes from whoever is asked now: what is created was never asked about.
+    scene.apply(&plain());
+    scene.eventually("a plain pod", || (scene.pods().len() == 2).then_some(()));
+    // Nor is anything in the namespaces that Flock itself and the cluster stand on, whatever its labels say.
+    for namespace in ["flock-system", "kube-system"] {
+        let pod = strict(bare("db", &json!({ "name": "labelled", "namespace": namespace })));
+        world.lab.apply(&pod.to_string()).expect("a pod");
+        let delete = ["delete", "pod", "labelled", "--wait=false", "-n", namespace];
+        world.lab.kubectl(&delete).expect("it is deleted");
+    }
+    scene.eventually_event("rs", "failed calling webhook");
+    assert!(scene.pod("db-1").is_none(), "a member was admitted without Flock");
+    for replica in 0..2 {
+        world.flock.signal(replica, Signal::SIGCONT).expect("it goes on");
+    }
+    scene.eventually("db-1", || {
+        scene.pod("db-1").filter(flock_lab::recording::is_ready)
+    });
+}
+
+/// As the policy of Flock's namespace and Pod Security `restricted` want it.
+fn strict(pod: Value) -> Value {
+    let containers = json!([{
+        "name": "c", "image": "registry.k8s.io/pause:3.9",
+        "securityContext": {
+            "privileged": false, "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+        },
+    }]);
+    let context = json!({
+        "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": { "type": "RuntimeDefault" },
+    });
+    let spec = json!({ "securityContext": context, "containers": containers });
+    with(pod, &json!({ "spec": spec }))
+}
+
+/// Nothing of Flock.
+fn plain() -> Value {
+    let mut plain = workload("ReplicaSet", "plain", 1);
+    plain["metadata"]["labels"] = json!({});
+    plain["spec"]["template"]["metadata"]["labels"] = json!({ "app": "plain" });
+    plain
 }
 
 fn leader_killed(world: &World) {

@@ -18,6 +18,7 @@ mod doctor;
 #[path = "../cluster/harness.rs"]
 mod harness;
 mod image;
+mod names;
 mod nodes;
 #[expect(dead_code, reason = "the tests with fake nodes use more of it")]
 #[path = "../cluster/objects.rs"]
@@ -43,7 +44,8 @@ fn main() {
         return;
     }
     let alone = [doctor::TESTS, nodes::TESTS].concat();
-    harness::run(storage::TESTS, &alone, || {
+    let tests = [names::TESTS, storage::TESTS].concat();
+    harness::run(&tests, &alone, || {
         let world = World::start(Options::real(3));
         image::import(&world.lab, Path::new(env!("CARGO_BIN_EXE_flock")));
         world
