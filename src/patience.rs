@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use kube::client::{Body, ClientBuilder};
+use kube::runtime::watcher;
 use kube::{Client, Config};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tower_layer::layer_fn;
@@ -19,6 +20,10 @@ use tower_service::Service;
 /// its turn for 15 s at most, a quarter of the minute that a request has
 /// (`k8s.io/apiserver/pkg/server/filters/priority-and-fairness.go`).
 pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a watch lives, in seconds, until the API server ends it and the next one begins where it ended. A watch may be
+/// silent for that long and 5 s more, which is how late a watch is noticed that a machine without power, or a load
+/// balancer before one, will never end; `kube` would ask for 290 s.
+const WATCH: u32 = 60;
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -31,11 +36,16 @@ struct Silence(Duration);
 
 /// A client that gives a request up when the API server is silent for so long. Watches are silent by nature: theirs
 /// is only the time to the answer's head, and `kube`'s watcher gives a silent one up by itself, 5 s after the API
-/// server should have ended it.
+/// server should have ended it, see [`watch_config`].
 pub fn client(mut config: Config, patience: Duration) -> Result<Client, kube::Error> {
     config.connect_timeout = Some(CONNECT.min(patience));
     let layer = layer_fn(move |inner| Patient { inner, patience });
     Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
+}
+
+/// What every watch is asked for with.
+pub fn watch_config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH)
 }
 
 /// Requests that are given up in time.

@@ -11,6 +11,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
+use crate::patience::watch_config;
+
 use super::{
     configuration::{Configuration, Kind},
     rotation::Published,
@@ -202,7 +204,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     T: Send + 'static,
 {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let config = watch_config().fields(&format!("metadata.name={name}"));
     let name = name.to_owned();
     watcher(api, config)
         .default_backoff()

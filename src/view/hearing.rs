@@ -1,7 +1,7 @@
 //! A client that tells what it hears: the library keeps bookmarks to itself, and of a watch on a quiet cluster they are
 //! the only sign of life. They come every minute, but only with a version that is newer than the watch (`process` in
 //! `k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go`), so that of some kinds there is none; but the API server ends
-//! each watch after 290 s, as it was asked to, and the next one begins with an answer.
+//! each watch after a minute, as it was asked to, and the next one begins with an answer.
 
 use std::task::{Context, Poll};
 

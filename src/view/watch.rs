@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, info, info_span, warn};
 
 use crate::identity::{FlockKey, keys};
+use crate::patience::watch_config;
 use crate::place::NodeFacts;
 use crate::storage::COMPONENT;
 
@@ -65,7 +66,7 @@ pub async fn run(
 
 /// What carries the flock's label.
 fn members() -> watcher::Config {
-    watcher::Config::default().labels(keys::NAME)
+    watch_config().labels(keys::NAME)
 }
 
 fn follow_members(watch: &impl Fn(Source) -> Watch, observe_pod: Observer, watches: &mut JoinSet<()>) {
@@ -116,19 +117,19 @@ fn follow_members(watch: &impl Fn(Source) -> Watch, observe_pod: Observer, watch
 fn follow_cluster(watch: &impl Fn(Source) -> Watch, watches: &mut JoinSet<()>) {
     watches.spawn(watch(Source::Nodes).follow(
         Api::<Node>::all,
-        watcher::Config::default(),
+        watch_config(),
         |view, node| view.apply_node(NodeFacts::from(&node)),
         |view, node| view.delete_node(&node.name_any()),
     ));
     watches.spawn(watch(Source::Namespaces).follow(
         Api::<PartialObjectMeta<Namespace>>::all,
-        watcher::Config::default(),
+        watch_config(),
         |view, namespace| view.apply_namespace(NamespaceFacts::from(&namespace.metadata)),
         |view, namespace| view.delete_namespace(&namespace.name_any()),
     ));
     watches.spawn(watch(Source::Services).follow(
         Api::<Service>::all,
-        watcher::Config::default(),
+        watch_config(),
         |view, service| {
             ServiceFacts::read(&service)
                 .map(|facts| view.apply_service(facts))
@@ -145,7 +146,7 @@ fn follow_storage(watch: &impl Fn(Source) -> Watch, own_namespace: &str, watches
     let component = format!("app.kubernetes.io/component={COMPONENT}");
     watches.spawn(watch(Source::Helpers).follow(
         |client| Api::<Pod>::namespaced(client, own_namespace),
-        watcher::Config::default().labels(&component),
+        watch_config().labels(&component),
         |view, pod| {
             HelperFacts::read(&pod)
                 .map(|facts| view.storage_mut().apply_helper(facts))

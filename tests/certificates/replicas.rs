@@ -44,6 +44,7 @@ fn every_replica_is_trusted_by_what_is_published_also_when_the_leader_has_died()
         let metric = installed.flock.metric(*replica, "flock_leader", "");
         metric.is_ok_and(|leads| leads > 0.5)
     };
+    installed.eventually("a leader", || (0..3).any(|replica| leads(&replica)));
     let leader = (0..3).find(leads).expect("a leader");
     let others: Vec<usize> = (0..3).filter(|replica| *replica != leader).collect();
     installed.flock.kill(leader).unwrap();

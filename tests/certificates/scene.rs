@@ -21,9 +21,9 @@ use kube::{
 use serde_json::{Value, json};
 
 /// No test waits longer for anything.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-/// What is broken has to be whole again in this time.
-pub const REPAIRED_WITHIN: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// What is broken has to be whole again in this time: what no watch had shown would be seen after a minute.
+pub const REPAIRED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs a test in the lab.
 pub fn run<F>(test: F)

@@ -125,9 +125,13 @@ fn running_pods(world: &World) {
             .as_str()
             .map(str::to_owned)
     });
-    let error = scene
-        .kubectl(&["label", "pod", "plain", "flock.dev/name=db"])
-        .unwrap_err();
+    let label = ["label", "pod", "plain", "flock.dev/name=db"];
+    // API servers take policies in once a second.
+    scene.eventually("a policy that is known", || {
+        let dry = [&label[..], &["--dry-run=server"]].concat();
+        scene.kubectl(&dry).err()
+    });
+    let error = scene.kubectl(&label).unwrap_err();
     assert!(
         format!("{error:#}").contains("cannot be added, changed or removed while it exists"),
         "{error:#}"

@@ -100,14 +100,15 @@ fn broken(world: &World) {
     scene.run(&["delete", "validatingadmissionpolicy", "flock-members"]);
     let rights = json!({ "rules": [] });
     scene.patch("clusterrole/flock", &rights);
-    let (good, text) = doctor();
-    assert!(!good, "{text}");
+    // The authorizer hears of the ClusterRole by a watch.
+    let text = scene.eventually("rights that are missed", || {
+        let (good, text) = doctor();
+        assert!(!good, "{text}");
+        text.contains("flock in namespace flock-system may not get pods, list pods")
+            .then_some(text)
+    });
     assert!(
         text.contains("ValidatingAdmissionPolicy flock-members does not exist"),
-        "{text}"
-    );
-    assert!(
-        text.contains("flock in namespace flock-system may not get pods, list pods"),
         "{text}"
     );
     let nonsense = json!({ "spec": { "validations": [{ "expression": "object.spec.nonsense == 'x'" }] } });

@@ -219,6 +219,7 @@ fn by_hand(world: &World) {
         "missing\", which does not exist; correct its name or add the node",
     );
     scene.eventually_event("db", "which carries db-9; choose another node");
+    scene.eventually("db-0's node", || scene.pod("db-0")?.spec?.node_name);
     assert_eq!(pool.home("db-0"), "b");
     pool.add("missing", |_| {});
     scene.eventually("db-1 on the node that came", || {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use flock_lab::FakeNode;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
 use kube::api::Api;
 use serde_json::{Value, json};
 
@@ -77,12 +78,23 @@ impl<'w> Pool<'w> {
                 .as_ref()
                 .is_some_and(|spec| spec.node_name.as_deref() == Some(node))
         };
-        let annotation = format!("lab.flock.dev/stop-after={time}");
-        for pod in self.scene.pods().iter().filter(|pod| on_node(pod)) {
-            let name = pod.metadata.name.as_deref().unwrap_or_default();
-            self.scene
-                .run(&["annotate", "--overwrite", "pod", name, &annotation]);
-        }
+        let key = "lab.flock.dev/stop-after";
+        let annotation = format!("{key}={time}");
+        self.scene.eventually("annotated pods", || {
+            let pods = self.scene.pods();
+            let has = |pod: &&Pod| pod.annotations().get(key).is_some_and(|value| value == time);
+            let mut left = pods.iter().filter(|pod| on_node(pod) && !has(pod)).peekable();
+            if left.peek().is_none() {
+                return Some(());
+            }
+            for pod in left {
+                // One of them may be gone since.
+                let _ = self
+                    .scene
+                    .kubectl(&["annotate", "--overwrite", "pod", &pod.name_any(), &annotation]);
+            }
+            None
+        });
     }
 
     fn report(&self, node: &str, ready: &str, reason: &str) {

@@ -76,12 +76,10 @@ fn a_default_rollout(world: &World) {
     scene.roll("db", "3.10");
     scene.rolled("db");
     scene.eventually_ready(&members(0..3));
-    assert_eq!(
-        scene.recording.created()[3..],
-        ["db-2", "db-1", "db-0"],
-        "{}",
-        scene.recording.story()
-    );
+    // kwok deletes a pod twice, by its name, and may hit the successor: one that comes at once under the same name.
+    let mut order = scene.recording.created()[3..].to_vec();
+    order.dedup();
+    assert_eq!(order, ["db-2", "db-1", "db-0"], "{}", scene.recording.story());
     assert_eq!(
         scene.recording.most_unavailable(&members(0..3), Duration::ZERO),
         1
@@ -115,7 +113,7 @@ fn recreate(world: &World) {
 
 fn paused(world: &World) {
     let scene = world.namespace("paused");
-    scene.apply(&annotated_ready_after(workload("Deployment", "db", 4), "500ms"));
+    scene.apply(&annotated_ready_after(workload("Deployment", "db", 4), "2s"));
     scene.eventually_ready(&members(0..4));
     scene.roll("db", "3.10");
     scene.eventually("the first member of the new revision", || {
@@ -267,7 +265,7 @@ fn long_termination(world: &World) {
     for (pod, gap) in scene.recording.gaps() {
         println!("{pod}: its successor came {gap:?} after its end");
         assert!(
-            gap < Duration::from_secs(2),
+            gap < Duration::from_secs(4),
             "{pod} came {gap:?} after its name was free\n{}",
             scene.recording.story()
         );
@@ -296,8 +294,9 @@ fn together(world: &World) {
         "-p",
         &patch,
     ]);
-    scene.eventually("new pods", || {
-        (scene.recording.count_created() >= 8).then_some(())
+    // The recording hears a moment later what a list has shown.
+    scene.eventually("eight that ran", || {
+        (scene.recording.count_ran() >= 8).then_some(())
     });
     scene.eventually_ready(&members(0..4));
     assert_eq!(
@@ -306,7 +305,7 @@ fn together(world: &World) {
         "{}",
         scene.recording.story()
     );
-    assert_eq!(scene.recording.count_ran(), 8);
+    assert_eq!(scene.recording.count_ran(), 8, "{}", scene.recording.story());
     scene.quiet();
 }
 
