@@ -525,7 +525,7 @@ fn namespace(world: &World) {
     scene.eventually_ready(&members(0..2));
     world
         .lab
-        .kubectl(&["delete", "namespace", &scene.namespace, "--timeout=60s"])
+        .kubectl(&["delete", "namespace", &scene.namespace, "--timeout=180s"])
         .unwrap();
     scene.eventually("no label", || {
         (0..2)

@@ -234,7 +234,7 @@ fn same_name_later(world: &World) {
         first.apply(&set);
         first.eventually_ready(&["db-0"]);
         let old = directory(&first, "db-0");
-        first.run(&["delete", "namespace", &name, "--timeout=60s"]);
+        first.run(&["delete", "namespace", &name, "--timeout=180s"]);
         assert!(
             old.join("data/log").is_file(),
             "data stays when its namespace goes"

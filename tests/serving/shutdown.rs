@@ -77,9 +77,12 @@ async fn what_does_not_end_is_cut_and_counted() {
 async fn callers_that_keep_connections_see_no_failure_while_a_replica_ends() {
     for _ in 0..10 {
         let server = server(ServeOptions::default()).await;
-        let (stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let callers: Vec<_> = (0..4)
-            .map(|_| {
+        let stop = Arc::<AtomicBool>::default();
+        let done: [Arc<AtomicUsize>; 4] = Default::default();
+        let calls = || done.each_ref().map(|done| done.load(Ordering::Relaxed));
+        let callers: Vec<_> = done
+            .iter()
+            .map(|done| {
                 let (stop, done, mut caller) = (stop.clone(), done.clone(), server.caller());
                 tokio::spawn(async move {
                     while !stop.load(Ordering::Relaxed) {
@@ -90,10 +93,10 @@ async fn callers_that_keep_connections_see_no_failure_while_a_replica_ends() {
                 })
             })
             .collect();
-        eventually(|| done.load(Ordering::Relaxed) > 40).await;
+        eventually(|| calls().iter().all(|calls| *calls > 10)).await;
         server.trigger.advance(Phase::Unready);
-        let before = done.load(Ordering::Relaxed);
-        eventually(|| done.load(Ordering::Relaxed) > before + 40).await;
+        let before = calls();
+        eventually(|| std::iter::zip(calls(), before).all(|(now, before)| now > before + 10)).await;
         // The endpoint is gone for everybody: they call elsewhere.
         stop.store(true, Ordering::Relaxed);
         for caller in callers {

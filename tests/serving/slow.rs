@@ -16,18 +16,14 @@ use super::{
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Asserts that a connection ends no earlier than its deadline, and that others are served until then.
-async fn ends_after(server: &Server, stream: &mut TcpStream, deadline: Duration) {
-    let begun = Instant::now();
+async fn ends_after(server: &Server, stream: &mut TcpStream, deadline: Instant) {
     server.assert_serves().await;
     let mut rest = Vec::new();
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest))
         .await
         .expect("it is closed in time");
-    assert!(
-        begun.elapsed() + Duration::from_millis(20) > deadline,
-        "{:?}",
-        begun.elapsed()
-    );
+    let early = deadline.saturating_duration_since(Instant::now());
+    assert_eq!(early, Duration::ZERO, "it ended so long before its deadline");
 }
 
 #[tokio::test]
@@ -37,11 +33,12 @@ async fn a_stalled_handshake_ends() {
         ..ServeOptions::default()
     })
     .await;
+    let begun = Instant::now();
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     let mut stalled = TcpStream::connect(server.address).await.unwrap();
     stalled.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
-    ends_after(&server, &mut silent, SHORT).await;
-    ends_after(&server, &mut stalled, Duration::ZERO).await;
+    ends_after(&server, &mut silent, begun + SHORT).await;
+    ends_after(&server, &mut stalled, begun).await;
     eventually(|| {
         server.metric("server_connections_dropped_total{server=\"webhook\",reason=\"handshake_timeout\"} ")
             == 2
@@ -153,9 +150,9 @@ async fn the_callers_timeout_is_the_deadline_minus_a_margin() {
 
 #[tokio::test]
 async fn an_idle_connection_serves_again_after_a_pause_shorter_than_the_idle_time() {
-    // The default is 120 s for API servers that keep connections for 90 s: the same, a hundred times as fast.
-    let idle_timeout = ServeOptions::default().idle_timeout / 100;
-    let pause = Duration::from_secs(90) / 100;
+    // The default is 120 s for API servers that keep connections for 90 s: the same, 25 times as fast.
+    let idle_timeout = ServeOptions::default().idle_timeout / 25;
+    let pause = Duration::from_secs(90) / 25;
     let server = server(ServeOptions {
         idle_timeout,
         ..ServeOptions::default()
@@ -275,7 +272,11 @@ async fn bodies_of_some_size_do_not_wait_for_the_largest() {
 async fn bodies_that_do_not_arrive_keep_none_waiting_that_do() {
     let server = server(ServeOptions::default()).await;
     let mut holding = Vec::new();
-    for (announced, sent) in [(262_144, 1), (262_144, 200_000), (7_000_000, 300_000)].repeat(30) {
+    // The large ones have the room of one at a time and give way after a second each: few enough that a call which
+    // waits for all of them is in time.
+    let small = [(262_144, 1), (262_144, 200_000)].repeat(30);
+    let large = [(7_000_000, 300_000)].repeat(4);
+    for (announced, sent) in small.into_iter().chain(large) {
         let mut peer = server.peer().await;
         let length = format!("content-length: {announced}\r\n");
         peer.send(&head("/length", &length)).await.unwrap();
@@ -322,11 +323,7 @@ async fn answers_that_nobody_takes_have_bounded_memory() {
 
 #[tokio::test]
 async fn large_bodies_wait_for_memory_and_small_ones_do_not() {
-    let options = ServeOptions {
-        max_request_time: Duration::from_secs(2),
-        ..ServeOptions::default()
-    };
-    let server = server(options).await;
+    let server = server(ServeOptions::default()).await;
     let large = vec![b' '; 6 * 1024 * 1024];
     // Is the only one and never ends.
     let mut holding = server.peer().await;

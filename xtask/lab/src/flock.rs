@@ -126,7 +126,7 @@ impl Flock {
             &identity,
             &kubeconfig,
             "--namespace=flock-system",
-            "--pre-drain=1",
+            "--pre-drain=3",
         ];
         args.extend(self.args.iter().map(String::as_str));
         let own = self.more_args.iter().filter(|(of, _)| *of == replica);

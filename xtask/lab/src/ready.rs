@@ -21,17 +21,18 @@ const POLL: Duration = Duration::from_millis(50);
 impl Lab {
     /// Waits until a component answers; those that have nothing to ask are ready at once.
     pub(crate) fn wait_ready(&self, component: &str) -> Result<()> {
+        let rests_on = |program: &str| ["etcd", "kube-apiserver", component].contains(&program);
         match component {
-            "kube-apiserver" | "etcd" => self.wait_until("the API server is ready", async || {
+            "kube-apiserver" | "etcd" => self.wait_while(rests_on, "the API server is ready", async || {
                 let request = http::Request::get("/readyz").body(Vec::new())?;
                 Ok(self.client().await?.request_text(request).await.is_ok())
             }),
-            "coredns" => self.wait_until("DNS answers", async || {
+            "coredns" => self.wait_while(rests_on, "DNS answers", async || {
                 Ok(!dns::lookup_a("kubernetes.default.svc.cluster.local")
                     .await?
                     .is_empty())
             }),
-            "kube-proxy" => self.wait_until("kube-proxy has set up Services", async || {
+            "kube-proxy" => self.wait_while(rests_on, "kube-proxy has set up Services", async || {
                 answers_ok(net::PROXY_HEALTH, "/healthz").await
             }),
             name => match name.strip_prefix("containerd-") {
@@ -70,6 +71,19 @@ impl Lab {
     where
         F: Future<Output = Result<bool>> + Send,
     {
+        self.wait_while(|_| true, what, condition)
+    }
+
+    /// As [`Self::wait_until`], while the programs live that it `rests_on`; others may end meanwhile.
+    fn wait_while<F>(
+        &self,
+        rests_on: impl Fn(&str) -> bool,
+        what: &str,
+        condition: impl Fn() -> F + Sync,
+    ) -> Result<()>
+    where
+        F: Future<Output = Result<bool>> + Send,
+    {
         let services = &self.cluster()?.services;
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
@@ -77,7 +91,7 @@ impl Lab {
             if matches!(answer, Ok(true)) {
                 return Ok(());
             }
-            services.check()?;
+            services.check(&rests_on)?;
             if Instant::now() >= deadline {
                 let error = answer
                     .err()

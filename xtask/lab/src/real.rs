@@ -135,7 +135,7 @@ impl Lab {
         let services = &self.cluster()?.services;
         let deadline = Instant::now() + RUNTIME_TIMEOUT;
         while !condition() {
-            services.check()?;
+            services.check(|_| true)?;
             if Instant::now() >= deadline {
                 bail!("{what} did not come up within {RUNTIME_TIMEOUT:?}");
             }

@@ -190,14 +190,11 @@ impl Services {
     }
 
     /// Fails with what it said last when one of the programs that should run has ended.
-    pub(crate) fn check(&self) -> Result<()> {
-        match self
-            .table()
-            .processes
-            .values()
-            .find(|process| !process.is_alive())
-        {
-            Some(ended) => bail!(ended.post_mortem()),
+    pub(crate) fn check(&self, concerns: impl Fn(&str) -> bool) -> Result<()> {
+        let table = self.table();
+        let ended = |(name, process): &(&String, &Process)| concerns(name) && !process.is_alive();
+        match table.processes.iter().find(ended) {
+            Some((_, ended)) => bail!(ended.post_mortem()),
             None => Ok(()),
         }
     }

@@ -19,8 +19,8 @@ use super::operation::Operation;
 
 const NAMESPACE: &str = "chaos";
 /// How long a cluster that is left alone may take to what is wanted. A leader that died without a word is missed
-/// after 15 s, and a machine that builds at the same time is slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// after 15 s, a ReplicaSet that was refused pauses for up to 40 s, and a machine that builds at the same time is slow.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(super) struct Shaker {
     lab: Arc<Lab>,
