@@ -28,7 +28,7 @@ pub(crate) fn run(test: &Test) -> Result<()> {
     let components = Components::new(&test.kubernetes)?;
     components.ensure(true)?;
     components.ensure(false)?;
-    for program in ["kubectl", "etcdctl", "helm"] {
+    for program in ["kubectl", "etcdctl", "helm", "cert-manager"] {
         components.ensure_program(program)?;
     }
     let mut cargo = image::cargo();

@@ -50,7 +50,27 @@ impl Flock {
         replicas: usize,
         args: &[&str],
     ) -> Result<Self> {
-        let flock = Self {
+        let flock = Self::new(lab, root, binary, replicas, args)?;
+        flock.reinstall()?;
+        Ok(flock)
+    }
+
+    /// The same for certificates of cert-manager, but without `certs/webhook-config` and the certificates themselves:
+    /// replicas are ready once they have one.
+    pub fn install_server_of_certs(
+        lab: &Arc<Lab>,
+        root: &Path,
+        binary: &Path,
+        replicas: usize,
+        args: &[&str],
+    ) -> Result<Self> {
+        let flock = Self::new(lab, root, binary, replicas, args)?;
+        flock.start_server(&["certs/role.yaml"])?;
+        Ok(flock)
+    }
+
+    fn new(lab: &Arc<Lab>, root: &Path, binary: &Path, replicas: usize, args: &[&str]) -> Result<Self> {
+        Ok(Self {
             lab: Arc::clone(lab),
             root: root.to_owned(),
             binary: binary.to_owned(),
@@ -58,20 +78,29 @@ impl Flock {
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             more_args: Vec::new(),
             replicas: (0..replicas).map(|_| Mutex::default()).collect(),
-        };
-        flock.reinstall()?;
-        Ok(flock)
+        })
     }
 
     /// Applies the manifests again and starts the replicas that do not run, as after an uninstallation.
     pub fn reinstall(&self) -> Result<()> {
-        for file in [
-            "namespace.yaml",
-            "namespace-policy.yaml",
-            "service-account.yaml",
-            "rbac.yaml",
-        ] {
-            self.apply_files("-f", &Path::new("deploy").join(file))?;
+        // As an administrator does it: the server first, then the configuration.
+        self.start_server(&[])?;
+        self.apply_files("-k", "webhook-config")?;
+        for replica in 0..self.replicas.len() {
+            self.wait_ready(replica)?;
+        }
+        Ok(())
+    }
+
+    fn start_server(&self, more_files: &[&str]) -> Result<()> {
+        let files = [
+            "deploy/namespace.yaml",
+            "deploy/namespace-policy.yaml",
+            "deploy/service-account.yaml",
+            "deploy/rbac.yaml",
+        ];
+        for file in files.iter().chain(more_files) {
+            self.apply_files("-f", file)?;
         }
         self.lab
             .apply(&service(&self.lab, self.replicas.len()).to_string())?;
@@ -80,15 +109,11 @@ impl Flock {
                 self.start(replica)?;
             }
         }
-        // As an administrator does it: the server first, then the configuration.
-        self.apply_files("-k", Path::new("webhook-config"))?;
-        for replica in 0..self.replicas.len() {
-            self.wait_ready(replica)?;
-        }
         Ok(())
     }
 
-    fn apply_files(&self, flag: &str, path: &Path) -> Result<()> {
+    /// Applies what is at `path` in the project: a file with `-f`, a kustomization with `-k`.
+    pub fn apply_files(&self, flag: &str, path: &str) -> Result<()> {
         let path = self.root.join(path);
         // A test may have applied them before, by its own hand.
         let args = ["apply", "--server-side", "--force-conflicts", flag].map(AsRef::as_ref);

@@ -204,6 +204,26 @@ fn write_source(go: &Path, set: &Set, source: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The folder with the source of `module`, in the version that is pinned for `set`, which is built.
+pub(super) fn module_dir(dir: &Path, set: &Set, module: &str) -> Result<PathBuf> {
+    let source = dir.join(set.name).join(&set.version).join("source");
+    // Not where the build had it from by all means: caches are emptied.
+    let output = Command::new(host::go()?)
+        .args(["mod", "download", "-json", module])
+        .env("GOWORK", "off")
+        .env_remove("GOFLAGS")
+        .current_dir(&source)
+        .output()
+        .context("go could not be started")?;
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    answer["Dir"].as_str().map(PathBuf::from).with_context(|| {
+        format!(
+            "the source of {module} could not be had from the Go module proxy: {}",
+            answer["Error"].as_str().unwrap_or("it gave no reason")
+        )
+    })
+}
+
 /// Runs `go` in `source`; an error starts with `failure` and ends with what the compiler said last.
 pub(super) fn run_go(go: &Path, source: &Path, args: &[&str], failure: &str) -> Result<()> {
     let log_path = source.join("go.log");

@@ -9,7 +9,7 @@ mod kubernetes;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::dirs;
 
@@ -164,6 +164,16 @@ fn local_path_provisioner() -> Set {
     )
 }
 
+/// Not for a lab: it issues certificates, in a test.
+fn cert_manager() -> Set {
+    const PROGRAMS: &[Program] = &[program("cert-manager", ".", 105)];
+    let pins = pins!("cert-manager").map(|pins: Pins| Pins {
+        main_go: Some(include_str!("../../components/cert-manager/main.go")),
+        ..pins
+    });
+    set("cert-manager", "v1.21.2", pins, PROGRAMS)
+}
+
 /// The built programs of one version of Kubernetes and what goes with it.
 #[derive(Debug, Clone)]
 pub struct Components {
@@ -211,6 +221,17 @@ impl Components {
         Ok(self.program(program))
     }
 
+    /// The folder with the source of `module`, in the version that `program` was built from: a project's own manifests
+    /// are there.
+    pub fn module_dir(&self, program: &str, module: &str) -> Result<PathBuf> {
+        let sets = self.sets();
+        let set = sets
+            .iter()
+            .find(|set| set.programs.iter().any(|p| p.name == program))
+            .with_context(|| format!("{program} is no program of the lab's"))?;
+        build::module_dir(&self.dir, set, module)
+    }
+
     /// The path of a program, built or not.
     pub fn program(&self, program: &str) -> PathBuf {
         self.sets()
@@ -237,7 +258,7 @@ impl Components {
         &self.kubernetes
     }
 
-    fn sets(&self) -> [Set; 8] {
+    fn sets(&self) -> [Set; 9] {
         [
             kubernetes::set(&self.kubernetes),
             etcd(),
@@ -247,6 +268,7 @@ impl Components {
             cni_plugins(),
             helm(),
             local_path_provisioner(),
+            cert_manager(),
         ]
     }
 }
