@@ -48,15 +48,19 @@ pub fn judge(
 }
 
 fn one(what: &str, bundle: &[u8], ca: &Seen<Secret>, setup: &Setup, now: Timestamp) -> Result<(), Finding> {
-    let writer = match setup.leaf {
-        None => format!(
-            "the leader writes it within seconds; if it stays, see the logs of the replicas in {}",
-            setup.namespace
+    let namespace = &setup.namespace;
+    let (writer, maker) = match setup.leaf {
+        None => (
+            format!(
+                "the leader writes it within seconds; if it stays, see the logs of the replicas in {namespace}"
+            ),
+            "a replica that runs makes it anew".to_owned(),
         ),
-        Some(_) => {
+        Some(_) => (
             "cert-manager's cainjector writes it: see its log, and kubectl apply -k certs/webhook-config"
-                .into()
-        }
+                .to_owned(),
+            format!("cert-manager makes it: see kubectl -n {namespace} describe certificates"),
+        ),
     };
     if bundle.is_empty() {
         let message = format!("{what} is empty, so the API server trusts nobody to be Flock: {writer}");
@@ -81,9 +85,8 @@ fn one(what: &str, bundle: &[u8], ca: &Seen<Secret>, setup: &Setup, now: Timesta
     let secret = secret_name(setup);
     let absent = || {
         let message = format!(
-            "secret/{secret} does not exist in namespace {}, and what is served cannot be compared with {what}: a \
-             replica that runs makes it anew",
-            setup.namespace
+            "secret/{secret} does not exist in namespace {namespace}, and what is served cannot be compared with {what}: \
+             {maker}"
         );
         Finding::broken(CHECK, message)
     };

@@ -23,11 +23,14 @@ fn secret(text: &str) -> Seen<Secret> {
 }
 
 fn judged(bundle: &str, ca: &Seen<Secret>, day: i64) -> Finding {
+    judged_of(&Setup::of("flock-system", None), bundle, ca, day)
+}
+
+fn judged_of(setup: &Setup, bundle: &str, ca: &Seen<Secret>, day: i64) -> Finding {
     let configuration = json!({ "webhooks": [{
         "name": "members.flock.dev", "clientConfig": { "caBundle": STANDARD.encode(bundle) },
     }] });
-    let setup = Setup::of("flock-system", None);
-    let mut findings = judge(Kind::Mutating, &configuration, ca, &setup, at(day));
+    let mut findings = judge(Kind::Mutating, &configuration, ca, setup, at(day));
     assert_eq!(findings.len(), 1, "{findings:?}");
     findings.remove(0)
 }
@@ -77,10 +80,20 @@ fn a_secret_that_may_not_be_read_is_no_fault_and_one_without_a_ca_is() {
 }
 
 #[test]
-fn with_cert_manager_the_leafs_own_secret_has_the_ca() {
+fn with_cert_manager_the_leafs_own_secret_has_the_ca_and_nobody_else_makes_or_publishes_it() {
     let setup = Setup {
         leaf: Some("flock-serving".into()),
         ..Setup::of("flock-system", None)
     };
-    assert_eq!(secret_name(&setup), "flock-serving");
+    let pem = ca().certificate_pem();
+    for (bundle, seen, says) in [
+        (&*pem, Seen::Absent, "secret/flock-serving does not exist"),
+        ("", secret(&pem), "is empty"),
+    ] {
+        let finding = judged_of(&setup, bundle, &seen, 1);
+        assert_eq!(finding.verdict, Verdict::Broken);
+        assert!(finding.message.contains(says), "{finding:?}");
+        assert!(finding.message.contains("cert-manager"), "{finding:?}");
+        assert!(!finding.message.contains("replica"), "{finding:?}");
+    }
 }
