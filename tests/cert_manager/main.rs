@@ -172,7 +172,21 @@ fn a_bundle_that_was_overwritten_is_put_right_by_the_injector_and_never_by_flock
             .flock()
             .metric(replica, "flock_certificate_writes_total", "");
         assert!(writes.unwrap() < 1.0);
+        // Nor does it miss the right to.
+        let log = world.flock().log(replica);
+        assert_eq!(log.lines().find(|line| line.contains("forbidden")), None);
     }
+    let account = "--as=system:serviceaccount:flock-system:flock";
+    let may = |what: &str| {
+        world
+            .lab()
+            .kubectl(&["auth", "can-i", "get", what, account])
+            .is_ok()
+    };
+    assert_eq!(
+        ["pods", CONFIGURATIONS[0], CONFIGURATIONS[1]].map(may),
+        [true, false, false]
+    );
 }
 
 /// The Deployment among rendered manifests.

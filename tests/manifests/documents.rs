@@ -82,11 +82,7 @@ fn every_object_has_only_fields_that_its_kind_knows(#[case] directory: &str) {
 fn every_file_of_a_kustomization_is_listed_and_exists(#[case] directory: &str) {
     let named: BTreeSet<_> = ["resources", "patches"]
         .into_iter()
-        .flat_map(|key| match key {
-            // The patch of certs/webhook-config stands in the kustomization itself.
-            "patches" if directory == "certs/webhook-config" => Vec::new(),
-            _ => listed(directory, key),
-        })
+        .flat_map(|key| listed(directory, key))
         .collect();
     for name in &named {
         assert!(

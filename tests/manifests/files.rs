@@ -80,7 +80,9 @@ pub(crate) fn listed(directory: &str, key: &str) -> Vec<String> {
     kustomization[key]
         .as_array()
         .map(|list| {
-            list.iter()
+            // Some patches stand in the kustomization itself.
+            let files = list.iter().filter(|item| item["patch"].is_null());
+            files
                 .map(|item| item.as_str().or(item["path"].as_str()).unwrap().to_owned())
                 .collect()
         })

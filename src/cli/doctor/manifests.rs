@@ -2,7 +2,7 @@
 //! written in one place.
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The documents of the files that checks compare with.
 const FILES: [&str; 8] = [
@@ -17,6 +17,8 @@ const FILES: [&str; 8] = [
 ];
 /// The Role that takes the place of the one in `deploy/rbac.yaml` where certificates are cert-manager's.
 const CERT_MANAGER_ROLE: &str = include_str!("../../../certs/role.yaml");
+/// The API group of webhook configurations, which are none of Flock's business there.
+const CONFIGURATIONS: &str = "admissionregistration.k8s.io";
 /// The namespace that they name.
 const NAMESPACE: &str = "flock-system";
 
@@ -37,6 +39,13 @@ impl Manifests {
         }
         if cert_manager {
             documents.retain(|document| document["kind"] != "Role");
+            for document in &mut documents {
+                if document["kind"] == "ClusterRole"
+                    && let Some(rules) = document["rules"].as_array_mut()
+                {
+                    rules.retain(|rule| rule["apiGroups"] != json!([CONFIGURATIONS]));
+                }
+            }
             documents.extend(crate::cli::inject::documents(
                 &CERT_MANAGER_ROLE.replace(NAMESPACE, namespace),
             )?);
@@ -68,7 +77,7 @@ mod tests {
         MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
         ValidatingWebhookConfiguration,
     };
-    use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
+    use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 
     use super::*;
 
@@ -96,17 +105,23 @@ mod tests {
     }
 
     #[test]
-    fn with_cert_manager_no_secret_is_asked_for() {
-        let secrets = |cert_manager| {
+    fn with_cert_manager_no_secret_and_no_webhook_configuration_is_asked_for() {
+        let has = |rules: &[PolicyRule], wanted: &str| {
+            let mut resources = rules.iter().flat_map(|rule| rule.resources.iter().flatten());
+            resources.any(|resource| resource == wanted)
+        };
+        for cert_manager in [false, true] {
             let manifests = Manifests::read("elsewhere", cert_manager).unwrap();
             assert_eq!(manifests.all::<ClusterRole>("ClusterRole").len(), 1);
+            let everywhere: ClusterRole = manifests.one("ClusterRole").unwrap();
             let role: Role = manifests.one("Role").unwrap();
             assert_eq!(role.metadata.namespace.as_deref(), Some("elsewhere"));
-            let rules = role.rules.unwrap();
-            rules
-                .iter()
-                .any(|rule| rule.resources.iter().flatten().any(|r| r == "secrets"))
-        };
-        assert_eq!([false, true].map(secrets), [true, false]);
+            assert_eq!(has(&role.rules.unwrap(), "secrets"), !cert_manager);
+            let rules = everywhere.rules.unwrap();
+            assert!(has(&rules, "csidrivers"));
+            for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+                assert_eq!(has(&rules, kind), !cert_manager);
+            }
+        }
     }
 }

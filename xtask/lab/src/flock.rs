@@ -65,7 +65,13 @@ impl Flock {
         args: &[&str],
     ) -> Result<Self> {
         let flock = Self::new(lab, root, binary, replicas, args)?;
-        flock.start_server(&["certs/role.yaml"])?;
+        flock.apply_server(&["certs/role.yaml"])?;
+        let certs = root.join("certs");
+        let rendered = lab.kubectl(&["kustomize".as_ref(), certs.as_os_str()])?;
+        let mut all = rendered.split("\n---\n");
+        let found = all.find(|one| one.lines().any(|line| line == "kind: ClusterRole"));
+        lab.apply(found.context("certs/ has no ClusterRole")?)?;
+        flock.start_all()?;
         Ok(flock)
     }
 
@@ -84,7 +90,8 @@ impl Flock {
     /// Applies the manifests again and starts the replicas that do not run, as after an uninstallation.
     pub fn reinstall(&self) -> Result<()> {
         // As an administrator does it: the server first, then the configuration.
-        self.start_server(&[])?;
+        self.apply_server(&[])?;
+        self.start_all()?;
         self.apply_files("-k", "webhook-config")?;
         for replica in 0..self.replicas.len() {
             self.wait_ready(replica)?;
@@ -92,7 +99,7 @@ impl Flock {
         Ok(())
     }
 
-    fn start_server(&self, more_files: &[&str]) -> Result<()> {
+    fn apply_server(&self, more_files: &[&str]) -> Result<()> {
         let files = [
             "deploy/namespace.yaml",
             "deploy/namespace-policy.yaml",
@@ -103,7 +110,10 @@ impl Flock {
             self.apply_files("-f", file)?;
         }
         self.lab
-            .apply(&service(&self.lab, self.replicas.len()).to_string())?;
+            .apply(&service(&self.lab, self.replicas.len()).to_string())
+    }
+
+    fn start_all(&self) -> Result<()> {
         for replica in 0..self.replicas.len() {
             if self.slot(replica)?.is_none() {
                 self.start(replica)?;

@@ -205,6 +205,8 @@ fn a_lab_ends_with_the_process_that_is_killed_and_the_next_one_starts() {
     });
     drop(attached);
     // Whoever starts another lab just now may be clearing this one away.
-    let again = eventually("the name", || Lab::start(Options::fake(1).named(name.clone())).ok());
+    let again = eventually("the name", || {
+        Lab::start(Options::fake(1).named(name.clone())).ok()
+    });
     again.down().unwrap();
 }
