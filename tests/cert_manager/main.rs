@@ -12,6 +12,9 @@
 #[expect(dead_code, reason = "the tests of Flock's own certificates use more of it")]
 #[path = "../certificates/callers.rs"]
 mod callers;
+#[expect(dead_code, reason = "the tests of the server use more of it")]
+#[path = "../serving/client.rs"]
+mod client;
 mod kubelet;
 #[expect(dead_code, reason = "the tests of Flock's own certificates use more of it")]
 #[path = "../certificates/processes.rs"]
@@ -53,9 +56,7 @@ fn a_member_is_admitted_and_the_doctor_finds_the_ca_where_cert_manager_wrote_it(
     world.kubectl(&["get", "pod", "db-0"]);
 
     // The doctor reads the Deployment; nothing runs it here.
-    let certs = Path::new(env!("CARGO_MANIFEST_DIR")).join("certs");
-    let rendered = world.kubectl(&["kustomize", &certs.display().to_string()]);
-    world.lab().apply(&deployment(&rendered)).unwrap();
+    world.flock().apply_kinds("certs", &["Deployment"]).unwrap();
     let doctor = world
         .lab()
         .spawn(
@@ -187,11 +188,4 @@ fn a_bundle_that_was_overwritten_is_put_right_by_the_injector_and_never_by_flock
         ["pods", CONFIGURATIONS[0], CONFIGURATIONS[1]].map(may),
         [true, false, false]
     );
-}
-
-/// The Deployment among rendered manifests.
-fn deployment(rendered: &str) -> String {
-    let mut all = rendered.split("\n---\n");
-    let found = all.find(|one| one.lines().any(|line| line == "kind: Deployment"));
-    found.expect("a Deployment").to_owned()
 }

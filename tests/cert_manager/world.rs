@@ -2,14 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::{Duration, Instant},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use flock::tls::{crypto_provider, pem};
+use flock::tls::pem;
 use flock_lab::{Components, DEFAULT_KUBERNETES, Flock, Lab, Options, Process};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -18,18 +17,16 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
 };
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName},
-};
+use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
-use super::{kubelet, processes::Installed, scene::Scene};
+use super::{
+    client::{Peer, trusting},
+    kubelet,
+    processes::Installed,
+    scene::Scene,
+};
 
-/// Flock reads its files every ten seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
 pub const CONFIGURATIONS: [&str; 2] = [
     "mutatingwebhookconfiguration/flock",
     "validatingwebhookconfiguration/flock",
@@ -72,7 +69,8 @@ impl World {
             &directory_flag,
             "--log-filter=info,flock=debug",
         ];
-        let flock = Flock::install_server_of_certs(&lab, root, binary, 2, &args).expect("Flock starts");
+        let flock = Flock::new(&lab, root, binary, 2, &args).expect("a kubeconfig");
+        flock.install_server_of_certs().expect("Flock starts");
         let client = lab.block_on(lab.client()).unwrap();
         let scene = Scene {
             client: client.clone(),
@@ -153,16 +151,7 @@ impl World {
 
     /// Waits until it holds.
     pub fn eventually(&self, what: &str, holds: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !holds() {
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "{what}: not in time\n{}",
-                self.flock().log(0)
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        eprintln!("{what} after {:?}", begun.elapsed());
+        self.installed.eventually(what, holds);
     }
 
     /// Has a Certificate issued anew, as `cmctl renew` does.
@@ -237,25 +226,23 @@ impl World {
 
     /// What a replica shows to those who trust the CAs of now.
     fn served(&self, replica: usize) -> Option<CertificateDer<'static>> {
-        let mut roots = RootCertStore::empty();
-        for ca in self.bundles().into_iter().flatten() {
-            roots.add(ca).unwrap();
-        }
-        let config = ClientConfig::builder_with_provider(crypto_provider())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let trust = trusting(self.bundles().iter().flatten());
         let address = self.flock().webhook_address(replica);
-        let name = ServerName::try_from("flock.flock-system.svc").unwrap();
-        self.lab().block_on(async move {
-            let stream = TcpStream::connect(address).await.unwrap();
-            let stream = TlsConnector::from(Arc::new(config))
-                .connect(name, stream)
-                .await
-                .ok()?;
-            Some(stream.get_ref().1.peer_certificates()?[0].clone().into_owned())
-        })
+        let peer = self
+            .lab()
+            .block_on(async move { Peer::connect(address, &trust).await });
+        match peer {
+            Ok(peer) => Some(peer.certificate()),
+            Err(error) => {
+                let kind = error.kind();
+                assert_ne!(
+                    kind,
+                    io::ErrorKind::ConnectionRefused,
+                    "replica {replica} is gone"
+                );
+                None
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use flock_lab::recording::{is_ready, name};
 use serde_json::{Value, json};
 
 use crate::harness::Test;
-use crate::objects::{annotated, bare, members, shared, with, workload};
+use crate::objects::{annotated, bare, members, plain, shared, with, workload};
 use crate::world::{Scene, World};
 
 pub const TESTS: &[Test] = &[
@@ -186,10 +186,7 @@ fn scale_back(world: &World) {
 
 fn unlabelled(world: &World) {
     let scene = world.namespace("plain");
-    let mut plain = workload("ReplicaSet", "plain", 2);
-    plain["metadata"]["labels"] = json!({});
-    plain["spec"]["template"]["metadata"]["labels"] = json!({ "app": "plain" });
-    scene.apply(&plain);
+    scene.apply(&plain(2));
     scene.eventually("two pods", || {
         (scene.pods().iter().filter(|pod| is_ready(pod)).count() == 2).then_some(())
     });

@@ -37,6 +37,14 @@ pub fn member_of(flock: &str, kind: &str, name: &str, replicas: u32) -> Value {
     })
 }
 
+/// A ReplicaSet without anything of Flock.
+pub fn plain(replicas: u32) -> Value {
+    let mut plain = workload("ReplicaSet", "plain", replicas);
+    plain["metadata"]["labels"] = json!({});
+    plain["spec"]["template"]["metadata"]["labels"] = json!({ "app": "plain" });
+    plain
+}
+
 /// A bare pod of a flock, with what a test adds to its metadata.
 pub fn bare(flock: &str, metadata: &Value) -> Value {
     let pod = json!({

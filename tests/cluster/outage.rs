@@ -6,7 +6,7 @@ use flock_lab::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::Test;
-use crate::objects::{annotated, bare, members, with, workload};
+use crate::objects::{annotated, bare, members, plain, with, workload};
 use crate::world::World;
 
 pub const ALONE: &[Test] = &[
@@ -34,7 +34,7 @@ fn down(world: &World) {
     }
     scene.delete_pods(&["db-1"]);
     scene.eventually_event("rs", "failed calling webhook");
-    scene.apply(&plain());
+    scene.apply(&plain(1));
     scene.eventually("a plain pod", || (scene.pods().len() == 3).then_some(()));
     // Long enough for a back-off that nobody would wait out.
     std::thread::sleep(Duration::from_secs(6));
@@ -67,7 +67,7 @@ fn hung(world: &World) {
     }
     scene.delete_pods(&["db-1"]);
     // No answer comes from whoever is asked now: what is created was never asked about.
-    scene.apply(&plain());
+    scene.apply(&plain(1));
     scene.eventually("a plain pod", || (scene.pods().len() == 2).then_some(()));
     // Nor is anything in the namespaces that Flock itself and the cluster stand on, whatever its labels say.
     for namespace in ["flock-system", "kube-system"] {
@@ -99,14 +99,6 @@ fn strict(pod: Value) -> Value {
     });
     let spec = json!({ "securityContext": context, "containers": containers });
     with(pod, &json!({ "spec": spec }))
-}
-
-/// Nothing of Flock.
-fn plain() -> Value {
-    let mut plain = workload("ReplicaSet", "plain", 1);
-    plain["metadata"]["labels"] = json!({});
-    plain["spec"]["template"]["metadata"]["labels"] = json!({ "app": "plain" });
-    plain
 }
 
 fn leader_killed(world: &World) {

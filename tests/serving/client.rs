@@ -60,6 +60,13 @@ impl Peer {
         })
     }
 
+    /// The leaf that the server has shown.
+    #[allow(dead_code, reason = "for other suites than the server's")]
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        let shown = self.stream.get_ref().get_ref().1.peer_certificates().unwrap();
+        shown[0].clone().into_owned()
+    }
+
     /// What is beneath TLS.
     pub fn into_socket(self) -> TcpStream {
         self.stream.into_inner().into_inner().0

@@ -55,27 +55,8 @@ impl Flock {
         Ok(flock)
     }
 
-    /// The same for certificates of cert-manager, but without `certs/webhook-config` and the certificates themselves:
-    /// replicas are ready once they have one.
-    pub fn install_server_of_certs(
-        lab: &Arc<Lab>,
-        root: &Path,
-        binary: &Path,
-        replicas: usize,
-        args: &[&str],
-    ) -> Result<Self> {
-        let flock = Self::new(lab, root, binary, replicas, args)?;
-        flock.apply_server(&["certs/role.yaml"])?;
-        let certs = root.join("certs");
-        let rendered = lab.kubectl(&["kustomize".as_ref(), certs.as_os_str()])?;
-        let mut all = rendered.split("\n---\n");
-        let found = all.find(|one| one.lines().any(|line| line == "kind: ClusterRole"));
-        lab.apply(found.context("certs/ has no ClusterRole")?)?;
-        flock.start_all()?;
-        Ok(flock)
-    }
-
-    fn new(lab: &Arc<Lab>, root: &Path, binary: &Path, replicas: usize, args: &[&str]) -> Result<Self> {
+    /// So many replicas of which nothing is applied or started yet; as for [`Self::install`].
+    pub fn new(lab: &Arc<Lab>, root: &Path, binary: &Path, replicas: usize, args: &[&str]) -> Result<Self> {
         Ok(Self {
             lab: Arc::clone(lab),
             root: root.to_owned(),
@@ -90,7 +71,7 @@ impl Flock {
     /// Applies the manifests again and starts the replicas that do not run, as after an uninstallation.
     pub fn reinstall(&self) -> Result<()> {
         // As an administrator does it: the server first, then the configuration.
-        self.apply_server(&[])?;
+        self.apply_server()?;
         self.start_all()?;
         self.apply_files("-k", "webhook-config")?;
         for replica in 0..self.replicas.len() {
@@ -99,18 +80,39 @@ impl Flock {
         Ok(())
     }
 
-    fn apply_server(&self, more_files: &[&str]) -> Result<()> {
-        let files = [
+    /// Applies the server of `certs/`, for certificates of cert-manager, and starts it: replicas are ready once they have
+    /// one.
+    pub fn install_server_of_certs(&self) -> Result<()> {
+        self.apply_server()?;
+        self.apply_kinds("certs", &["ClusterRole", "Role"])?;
+        self.start_all()
+    }
+
+    fn apply_server(&self) -> Result<()> {
+        for file in [
             "deploy/namespace.yaml",
             "deploy/namespace-policy.yaml",
             "deploy/service-account.yaml",
             "deploy/rbac.yaml",
-        ];
-        for file in files.iter().chain(more_files) {
+        ] {
             self.apply_files("-f", file)?;
         }
         self.lab
             .apply(&service(&self.lab, self.replicas.len()).to_string())
+    }
+
+    /// Applies one object of each of these kinds, of a kustomization in the project.
+    pub fn apply_kinds(&self, directory: &str, kinds: &[&str]) -> Result<()> {
+        let directory = self.root.join(directory);
+        let rendered = self.lab.kubectl(&["kustomize".as_ref(), directory.as_os_str()])?;
+        for kind in kinds {
+            let says = format!("kind: {kind}");
+            let mut all = rendered.split("\n---\n");
+            let found = all.find(|object| object.lines().any(|line| line == says));
+            let object = found.with_context(|| format!("{} has no {kind}", directory.display()))?;
+            self.lab.apply(object)?;
+        }
+        Ok(())
     }
 
     fn start_all(&self) -> Result<()> {
